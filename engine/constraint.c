@@ -80,6 +80,7 @@ static void walk(omm_constraint *c, const lexicon_tree *tree) {
         crowd *next = &c->path[node->depth + 1];
         c->frames.count = c->marks[node->depth];
         match_step(next, &c->frames, c->grammar, &c->path[node->depth], node->byte);
+        OMM_ASSERT(c->frames.count <= c->marks[node->depth] + c->path[node->depth].count);
         c->marks[node->depth + 1] = c->frames.count;
         if (next->count > 0) allow(c->allowed, tree, node);
         i = next->count > 0 ? i + 1 : node->next;
@@ -87,14 +88,24 @@ static void walk(omm_constraint *c, const lexicon_tree *tree) {
     c->frames.count = live;
 }
 
+/* The plain ones of up to so many characters. */
+static void allow_plain(uint32_t *bits, const omm_lexicon *x, uint32_t room) {
+    if (room == MATCH_ROOM_ALL) {
+        memcpy(bits, x->plain, x->words * sizeof *bits);
+        return;
+    }
+    if (room >= UINT16_MAX) room = UINT16_MAX - 1; /* no token has more */
+    for (uint32_t i = 0; i < x->words; i++)
+        for (uint32_t k = 0; k < 32; k++) /* 0 characters, less one, are too many */
+            bits[i] |= (uint32_t)((uint16_t)(x->characters[i * 32 + k] - 1) < room) << k;
+}
+
 static void find_allowed(omm_constraint *c) {
     const omm_lexicon *x = c->lexicon;
-    const bool is_free = match_is_free(c->grammar, &c->now, x->plain_characters);
-    if (is_free)
-        memcpy(c->allowed, x->plain, x->words * sizeof *c->allowed);
-    else
-        memset(c->allowed, 0, x->words * sizeof *c->allowed);
-    walk(c, is_free ? &x->odd : &x->all);
+    const uint32_t room = match_room(c->grammar, &c->now);
+    memset(c->allowed, 0, x->words * sizeof *c->allowed);
+    if (room != MATCH_ROOM_UNKNOWN) allow_plain(c->allowed, x, room);
+    walk(c, room != MATCH_ROOM_UNKNOWN ? &x->odd : &x->all);
     if (!match_is_whole(c->grammar, &c->now)) return;
     for (uint32_t i = 0; i < x->words; i++) c->allowed[i] |= x->ends[i];
 }
@@ -126,21 +137,20 @@ static void step_token(crowd *out, omm_constraint *c, uint32_t id) {
     copy_crowd(out, a);
 }
 
-static bool may_be_stepped(const omm_constraint *c, uint32_t id) {
-    const omm_lexicon *x = c->lexicon;
-    const uint32_t size = x->at[id + 1] - x->at[id];
-    if (size == 0) return false;
-    return size <= MATCH_TOKEN_BYTES_MAX ||
-           (lexicon_has(x->plain, id) && match_is_free(c->grammar, &c->now, x->plain_characters));
+/* Of a token that is too long for the trees. */
+static bool permits_long(const omm_constraint *c, uint32_t id) {
+    const uint32_t room = match_room(c->grammar, &c->now), size = c->lexicon->characters[id];
+    return room != MATCH_ROOM_UNKNOWN && size > 0 && size <= room;
 }
 
 bool omm_constraint_permits(omm_constraint *c, uint32_t id) {
     OMM_ASSERT(id < c->lexicon->vocab);
     const uint32_t live = c->frames.count;
+    const uint32_t size = c->lexicon->at[id + 1] - c->lexicon->at[id];
     if (c->ended) return false;
     if (lexicon_has(c->lexicon->ends, id)) return match_is_whole(c->grammar, &c->now);
-    if (!may_be_stepped(c, id)) return false;
-    if (c->lexicon->at[id + 1] - c->lexicon->at[id] > MATCH_TOKEN_BYTES_MAX) return true;
+    if (size > MATCH_TOKEN_BYTES_MAX) return permits_long(c, id);
+    if (size == 0) return false;
     step_token(&c->path[2], c, id);
     c->frames.count = live;
     return c->path[2].count > 0;

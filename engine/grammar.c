@@ -36,10 +36,8 @@ omm_err grammar_add_rule(uint32_t *out, omm_grammar *g, const rule *made) {
     return OMM_OK;
 }
 
-omm_err grammar_add_parts(uint32_t *first, omm_grammar *g, size_t count) {
+static omm_err add_parts(uint32_t *first, omm_grammar *g, size_t count, uint32_t most) {
     void *list = g->parts;
-    /* those of the schema, and of each choice its alternatives once more */
-    const uint32_t most = OMM_GRAMMAR_PARTS_MAX + OMM_GRAMMAR_RULES_MAX * GRAMMAR_THREADS_MAX;
     const omm_err err = make_room(&list, &g->part_capacity, g->part_count, count, sizeof *g->parts,
                                   most, "alternatives and items");
     g->parts = (uint32_t *)list;
@@ -47,6 +45,10 @@ omm_err grammar_add_parts(uint32_t *first, omm_grammar *g, size_t count) {
     *first = g->part_count;
     g->part_count += (uint32_t)count;
     return OMM_OK;
+}
+
+omm_err grammar_add_parts(uint32_t *first, omm_grammar *g, size_t count) {
+    return add_parts(first, g, count, OMM_GRAMMAR_PARTS_MAX);
 }
 
 omm_err grammar_add_members(uint32_t *first, omm_grammar *g, size_t count) {
@@ -138,18 +140,14 @@ typedef struct walk {
     uint32_t found[GRAMMAR_THREADS_MAX], count; /* alternatives that are no choices */
     uint32_t visited[VISITED_MAX],
         visited_count; /* choices; their parts are looked at in this order */
+    uint32_t
+        seen[OMM_GRAMMAR_RULES_MAX]; /* by rule: the choice, and 1, for which it was seen last */
 } walk;
-
-static bool is_among(const uint32_t *list, uint32_t count, uint32_t one) {
-    for (uint32_t i = 0; i < count; i++)
-        if (list[i] == one) return true;
-    return false;
-}
 
 static omm_err visit(walk *w, const omm_grammar *g, uint32_t choice, uint32_t part) {
     const bool is_choice = g->rules[part].kind == RULE_CHOICE;
-    if (is_choice && is_among(w->visited, w->visited_count, part)) return OMM_OK;
-    if (!is_choice && is_among(w->found, w->count, part)) return OMM_OK;
+    if (w->seen[part] == choice + 1) return OMM_OK;
+    w->seen[part] = choice + 1;
     if (is_choice ? w->visited_count == VISITED_MAX : w->count == GRAMMAR_THREADS_MAX)
         return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s: more than %u alternatives",
                          path_of(g, choice), GRAMMAR_THREADS_MAX);
@@ -165,6 +163,7 @@ static omm_err find_alternatives(walk *w, const omm_grammar *g, uint32_t choice)
     w->count = 0;
     w->visited_count = 1;
     w->visited[0] = choice;
+    w->seen[choice] = choice + 1;
     for (uint32_t i = 0; i < w->visited_count; i++) {
         const rule *r = &g->rules[w->visited[i]];
         for (uint32_t k = 0; k < r->count; k++)
@@ -177,13 +176,14 @@ static omm_err find_alternatives(walk *w, const omm_grammar *g, uint32_t choice)
 
 /* All choices at once in the end: they are found through one another. */
 static omm_err flatten(omm_grammar *g) {
-    walk w;
+    walk w = {.count = 0};
     const uint32_t rules = g->rule_count;
+    const uint32_t most = OMM_GRAMMAR_PARTS_MAX + OMM_GRAMMAR_RULES_MAX * GRAMMAR_THREADS_MAX;
     uint32_t first[OMM_GRAMMAR_RULES_MAX] = {0}, count[OMM_GRAMMAR_RULES_MAX] = {0};
     for (uint32_t i = 0; i < rules; i++) {
         if (g->rules[i].kind != RULE_CHOICE) continue;
         OMM_TRY(find_alternatives(&w, g, i));
-        OMM_TRY(grammar_add_parts(&first[i], g, w.count));
+        OMM_TRY(add_parts(&first[i], g, w.count, most));
         count[i] = w.count;
         memcpy(g->parts + first[i], w.found, w.count * sizeof *w.found);
     }

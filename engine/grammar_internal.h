@@ -15,6 +15,8 @@
 #define GRAMMAR_THREADS_MAX 32u
 #define GRAMMAR_DEPTH_MAX 64u
 #define RULE_NONE UINT32_MAX
+#define INTEGER_DIGITS_MAX 18u
+#define INTEGER_MAX INT64_C(999999999999999999) /* so many nines */
 
 /* ---- rules: grammar.c -------------------------------------------------------------------------- */
 
@@ -35,6 +37,7 @@ typedef struct rule {
     uint32_t names; /* OBJECT: the first of as many texts */
     uint32_t rest;  /* OBJECT, ARRAY: what may come after those; RULE_NONE: nothing */
     uint32_t min, max; /* STRING: characters; ARRAY: items */
+    int64_t low, high; /* INTEGER: its value, at most INTEGER_MAX on either side */
     uint32_t height; /* values inside one another that the flattest text takes, itself among them */
     uint32_t path;   /* where it stands in the schema, in bytes; for errors */
 } rule;
@@ -127,10 +130,10 @@ typedef struct thread {
     uint32_t rule;   /* that is being written */
     uint32_t parent; /* frame in which it stands; FRAME_NONE: it is the whole text */
     uint32_t at;     /* characters, digits, items; of an object: the first member that may follow */
-    uint32_t lo, hi; /* texts that begin so */
+    uint32_t lo, hi; /* texts that begin so; of an integer, its digits' value in halves */
     uint32_t pos;    /* bytes of them; from the colon to the value: its rule */
-    uint8_t phase, depth, letter, left, low, high;
-    uint16_t code; /* of \u, so far */
+    uint8_t phase, depth, letter, left, low, high; /* letter of an integer: 1 behind a minus */
+    uint16_t code;                                 /* of \u, so far */
 } thread;
 _Static_assert(sizeof(thread) == 32, "threads are compared byte by byte");
 
@@ -159,8 +162,11 @@ void match_begin(crowd *out, const omm_grammar *g, bool leads);
 /* One more byte.  out->count 0: it may not follow.  `out` is not `in`. */
 void match_step(crowd *out, frames *f, const omm_grammar *g, const crowd *in, uint8_t byte);
 bool match_is_whole(const omm_grammar *g, const crowd *c);
-/* Does one of them take each text of whole characters, quotes and backslashes apart, of up to so many characters? */
-bool match_is_free(const omm_grammar *g, const crowd *c, uint32_t characters);
+/* Of texts of whole characters without quotes and backslashes: those of up to how many characters may follow, and no others.
+ * ALL: any; UNKNOWN: that depends on more than how many they are. */
+#define MATCH_ROOM_ALL UINT32_MAX
+#define MATCH_ROOM_UNKNOWN (UINT32_MAX - 1)
+uint32_t match_room(const omm_grammar *g, const crowd *c);
 /* Frames that no thread stands in any more go. */
 void match_compact(crowd *c, frames *f);
 
@@ -184,10 +190,10 @@ struct omm_lexicon {
     uint32_t vocab, words; /* words of bits */
     bool leads; /* texts begin with a space, which whoever reads them drops (SentencePiece) */
     lexicon_tree all;
-    lexicon_tree odd; /* those that are not plain */
-    uint32_t *plain;  /* bits: whole characters, no quote, backslash or control character */
-    uint32_t plain_characters; /* of the longest */
-    uint32_t *ends;            /* bits */
+    lexicon_tree odd;     /* those that are not plain */
+    uint32_t *plain;      /* bits: whole characters, no quote, backslash or control character */
+    uint16_t *characters; /* (words * 32) of a plain one; 0: it is none */
+    uint32_t *ends;       /* bits */
     uint8_t *bytes;
     uint32_t *at; /* (vocab + 1) bytes of an id; none: it is never allowed */
 };

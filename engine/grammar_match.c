@@ -7,7 +7,6 @@
  * Every thread can be ended: one that has no room for the values that it needs does not begin (rule.height). */
 #include "grammar_internal.h"
 
-#define INTEGER_DIGITS_MAX 18u
 #define FRACTION_DIGITS_MAX 17u
 #define EXPONENT_DIGITS_MAX 2u
 
@@ -133,7 +132,7 @@ static bool begin_exponent(thread *t, uint8_t b) {
     return (b == 'e' || b == 'E') && go(t, PHASE_E, 0);
 }
 
-static bool step_number(thread *t, const rule *r, uint8_t b) {
+static bool step_number(thread *t, uint8_t b) {
     switch (t->phase) {
     case PHASE_BEGIN: return b == '-' ? go(t, PHASE_SIGN, 0) : begin_digits(t, b);
     case PHASE_SIGN: return begin_digits(t, b);
@@ -149,8 +148,49 @@ static bool step_number(thread *t, const rule *r, uint8_t b) {
     case PHASE_EXPONENT: return more_digits(t, b, EXPONENT_DIGITS_MAX);
     default: break;
     }
-    if (r->kind == RULE_INTEGER) return false;
     return b == '.' ? go(t, PHASE_POINT, 0) : begin_exponent(t, b);
+}
+
+static int64_t value_of(const thread *t) {
+    return (int64_t)((uint64_t)t->hi << 32 | t->lo);
+}
+
+/* What an integer of this sign may be without it: *low .. *high. */
+static void sizes(int64_t *low, int64_t *high, const thread *t, const rule *r) {
+    *low = t->letter ? -r->high : r->low;
+    *high = t->letter ? -r->low : r->high;
+    if (*low < 0) *low = 0;
+}
+
+static bool is_in_range(const thread *t, const rule *r) {
+    int64_t low = 0, high = 0;
+    sizes(&low, &high, t, r);
+    return value_of(t) >= low && value_of(t) <= high;
+}
+
+/* Is there one in the range that begins with these digits? */
+static bool may_be_in_range(const thread *t, const rule *r) {
+    int64_t low = 0, high = 0, first = value_of(t), last = first;
+    sizes(&low, &high, t, r);
+    if (first == 0) return is_in_range(t, r); /* nothing follows a zero */
+    for (uint32_t digits = t->at; digits < INTEGER_DIGITS_MAX; digits++) {
+        if (last >= low && first <= high) return true;
+        first *= 10;
+        last = last * 10 + 9;
+    }
+    return last >= low && first <= high;
+}
+
+static bool step_integer(thread *t, const rule *r, uint8_t b) {
+    if (t->phase == PHASE_BEGIN && b == '-') {
+        t->letter = 1;
+        return r->low <= 0 && go(t, PHASE_SIGN, 0);
+    }
+    if (!is_digit(b) || t->phase == PHASE_ZERO || t->at == INTEGER_DIGITS_MAX) return false;
+    const uint64_t value = (uint64_t)value_of(t) * 10 + (uint64_t)(b - '0');
+    t->lo = (uint32_t)value;
+    t->hi = (uint32_t)(value >> 32);
+    return go(t, value ? PHASE_DIGITS : PHASE_ZERO, t->at + 1) && may_be_in_range(t, r);
 }
 
 /* ---- one of some texts ------------------------------------------------------------------------------- */
@@ -366,8 +406,8 @@ static bool go_on(const step *s, thread *t) {
     case RULE_STRING:
         if (t->phase == PHASE_BEGIN) return s->byte == '"' && go(t, PHASE_STRING, 0);
         return step_string(t, r, s->byte);
-    case RULE_INTEGER:
-    case RULE_NUMBER: return step_number(t, r, s->byte);
+    case RULE_INTEGER: return step_integer(t, r, s->byte);
+    case RULE_NUMBER: return step_number(t, s->byte);
     case RULE_OBJECT: return step_object(s, t, r);
     case RULE_ARRAY: return step_array(s, t, r);
     default: break;
@@ -378,9 +418,10 @@ static bool go_on(const step *s, thread *t) {
 
 static bool can_end(const omm_grammar *g, const thread *t) {
     switch (t->phase) {
-    case PHASE_DONE:
     case PHASE_ZERO:
     case PHASE_DIGITS:
+        return g->rules[t->rule].kind != RULE_INTEGER || is_in_range(t, &g->rules[t->rule]);
+    case PHASE_DONE:
     case PHASE_FRACTION:
     case PHASE_EXPONENT: return true;
     case PHASE_TEXT: return g->texts[t->lo].size == t->pos; /* the shortest stands first */
@@ -436,18 +477,29 @@ bool match_is_whole(const omm_grammar *g, const crowd *c) {
     return false;
 }
 
-static bool is_free(const omm_grammar *g, const thread *t, uint32_t characters) {
-    if (t->letter != LETTER_BETWEEN) return false;
-    if (t->phase == PHASE_NAME) return t->lo == t->hi; /* another name than those of the schema */
-    if (t->phase != PHASE_STRING) return false;
-    const uint32_t max = g->rules[t->rule].max;
-    return max == RULE_NONE || max - t->at >= characters;
+/* The same for one of them. */
+static uint32_t room_of(const omm_grammar *g, const thread *t) {
+    const bool inside = t->phase == PHASE_STRING || t->phase == PHASE_NAME;
+    if (inside && t->letter == LETTER_TAIL) return 0;
+    if (!inside || t->letter != LETTER_BETWEEN) return MATCH_ROOM_UNKNOWN;
+    const rule *r = &g->rules[t->rule];
+    if (t->phase == PHASE_NAME)
+        return may_have_other(g, t, r) ? MATCH_ROOM_ALL : MATCH_ROOM_UNKNOWN;
+    return r->max == RULE_NONE ? MATCH_ROOM_ALL : r->max - t->at;
 }
 
-bool match_is_free(const omm_grammar *g, const crowd *c, uint32_t characters) {
-    for (uint32_t i = 0; i < c->count; i++)
-        if (is_free(g, &c->list[i], characters)) return true;
-    return false;
+uint32_t match_room(const omm_grammar *g, const crowd *c) {
+    uint32_t most = 0;
+    bool known = true;
+    for (uint32_t i = 0; i < c->count; i++) {
+        const uint32_t room = room_of(g, &c->list[i]);
+        if (room == MATCH_ROOM_ALL) return room;
+        if (room == MATCH_ROOM_UNKNOWN)
+            known = false;
+        else if (room > most)
+            most = room;
+    }
+    return known ? most : MATCH_ROOM_UNKNOWN;
 }
 
 /* ---- frames ------------------------------------------------------------------------------------- */

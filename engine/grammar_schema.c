@@ -11,7 +11,7 @@
 #define SUPPORTED                                                                                  \
     "supported: type, enum, const, anyOf, oneOf, allOf of one, $ref to # or #/$defs/NAME, "        \
     "properties, required, additionalProperties, items, prefixItems, minItems, maxItems, "         \
-    "minLength, maxLength"
+    "minLength, maxLength; of integers minimum, maximum, exclusiveMinimum, exclusiveMaximum"
 
 typedef struct target {
     json_t *schema;
@@ -86,6 +86,36 @@ static omm_err read_limits(rule *r, const compiler *c, const json_t *schema, con
     if (r->min <= r->max) return OMM_OK;
     return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s: no value has %s %u and %s %u", c->path, least,
                      r->min, most, r->max);
+}
+
+/* move: to the first value that may be, where the schema's end may not. */
+static omm_err read_bound(int64_t *out, const compiler *c, const json_t *schema, const char *key,
+                          int64_t move) {
+    const json_t *value = json_object_get(schema, key);
+    int64_t v = json_integer_value(value);
+    if (!value) return OMM_OK;
+    if (!json_is_integer(value)) return malformed(c, key, "are whole numbers");
+    if (v > INTEGER_MAX + 1) v = INTEGER_MAX + 1;
+    if (v < -INTEGER_MAX - 1) v = -INTEGER_MAX - 1;
+    *out = v + move;
+    return OMM_OK;
+}
+
+static omm_err read_range(rule *r, const compiler *c, const json_t *schema) {
+    int64_t low = -INTEGER_MAX, high = INTEGER_MAX;
+    r->low = low;
+    r->high = high;
+    OMM_TRY(read_bound(&low, c, schema, "minimum", 0));
+    if (low > r->low) r->low = low;
+    OMM_TRY(read_bound(&low, c, schema, "exclusiveMinimum", 1));
+    if (low > r->low) r->low = low;
+    OMM_TRY(read_bound(&high, c, schema, "maximum", 0));
+    if (high < r->high) r->high = high;
+    OMM_TRY(read_bound(&high, c, schema, "exclusiveMaximum", -1));
+    if (high < r->high) r->high = high;
+    if (r->low <= r->high) return OMM_OK;
+    return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s: no integer of up to %u digits is in the range",
+                     c->path, INTEGER_DIGITS_MAX);
 }
 
 static omm_err put_value(literal *out, compiler *c, json_t *value) {
@@ -310,7 +340,10 @@ static omm_err compile_type(uint32_t *out, compiler *c, json_t *schema, unsigned
     case TYPE_ARRAY: return compile_array(out, c, schema);
     case TYPE_BOOLEAN: return grammar_add_literals(out, c->g, words, 2);
     case TYPE_NULL: return grammar_add_literals(out, c->g, words + 2, 1);
-    case TYPE_INTEGER: made.kind = RULE_INTEGER; return add(out, c, made);
+    case TYPE_INTEGER:
+        made.kind = RULE_INTEGER;
+        OMM_TRY(read_range(&made, c, schema));
+        return add(out, c, made);
     case TYPE_NUMBER: made.kind = RULE_NUMBER; return add(out, c, made);
     default: break;
     }
@@ -318,10 +351,24 @@ static omm_err compile_type(uint32_t *out, compiler *c, json_t *schema, unsigned
     return add(out, c, made);
 }
 
+static const char *const s_range[] = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"};
+
+/* Numbers with fractions are kept to none. */
+static omm_err check_range(const compiler *c, const json_t *schema, unsigned set) {
+    const bool integers = set & 1u << TYPE_INTEGER, numbers = set & 1u << TYPE_NUMBER;
+    for (size_t i = 0; i < sizeof s_range / sizeof s_range[0]; i++)
+        if (json_object_get(schema, s_range[i]) && (numbers || !integers))
+            return omm_raise(OMM_ERR_UNSUPPORTED,
+                             "%.200s: %s of what is no integer is not supported; " SUPPORTED,
+                             c->path, s_range[i]);
+    return OMM_OK;
+}
+
 static omm_err compile_types(uint32_t *out, compiler *c, json_t *schema) {
     unsigned set = 0;
     rule made = {.kind = RULE_CHOICE, .rest = RULE_NONE};
     OMM_TRY(read_types(&set, c, schema));
+    OMM_TRY(check_range(c, schema, set));
     if (set == 0) return grammar_any(out, c->g);
     if (set & 1u << TYPE_NUMBER) set &= ~(1u << TYPE_INTEGER); /* it is one */
     OMM_TRY(grammar_add_parts(&made.first, c->g, (size_t)__builtin_popcount(set)));
@@ -403,9 +450,11 @@ static omm_err check_keywords(const char **alone, const compiler *c, json_t *sch
     static const char *const notes[] = {"title",    "description", "default",  "examples",
                                         "$schema",  "$id",         "$comment", "deprecated",
                                         "readOnly", "writeOnly",   "$defs",    "definitions"};
-    static const char *const typed[] = {"properties", "required",    "additionalProperties",
-                                        "items",      "prefixItems", "minItems",
-                                        "maxItems",   "minLength",   "maxLength"};
+    static const char *const typed[] = {"properties",      "required",    "additionalProperties",
+                                        "items",           "prefixItems", "minItems",
+                                        "maxItems",        "minLength",   "maxLength",
+                                        "minimum",         "maximum",     "exclusiveMinimum",
+                                        "exclusiveMaximum"};
     const char *key = NULL, *beside = NULL;
     json_t *value = NULL;
     *alone = NULL;

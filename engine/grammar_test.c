@@ -30,7 +30,16 @@ static const struct {
     {"false", OMM_ERR_UNSUPPORTED, "#: false"},
     {"{\"pattern\": \"x\"}", OMM_ERR_UNSUPPORTED, "#: pattern is not supported; supported: type, "},
     {"{\"type\": \"string\", \"format\": \"date\"}", OMM_ERR_UNSUPPORTED, "#: format is not"},
-    {"{\"type\": \"integer\", \"minimum\": 0}", OMM_ERR_UNSUPPORTED, "#: minimum is not"},
+    {"{\"type\": \"number\", \"minimum\": 0}", OMM_ERR_UNSUPPORTED,
+     "#: minimum of what is no integer is not supported"},
+    {"{\"type\": [\"integer\", \"number\"], \"maximum\": 0}", OMM_ERR_UNSUPPORTED, "#: maximum of"},
+    {"{\"exclusiveMinimum\": 0}", OMM_ERR_UNSUPPORTED, "#: exclusiveMinimum of"},
+    {"{\"type\": \"integer\", \"multipleOf\": 2}", OMM_ERR_UNSUPPORTED, "#: multipleOf is not"},
+    {"{\"type\": \"integer\", \"minimum\": 1.5}", OMM_ERR_FORMAT, "#/minimum: accepted are whole"},
+    {"{\"type\": \"integer\", \"minimum\": 5, \"exclusiveMaximum\": 5}", OMM_ERR_UNSUPPORTED,
+     "#: no integer of up to 18 digits"},
+    {"{\"type\": \"integer\", \"minimum\": 1000000000000000000}", OMM_ERR_UNSUPPORTED,
+     "#: no integer of up to 18 digits"},
     {"{\"properties\": {\"a\": {\"items\": {\"not\": {}}}}}", OMM_ERR_UNSUPPORTED,
      "#/properties/a/items: not is not supported"},
     {"{\"anyOf\": [{}, {\"additionalProperties\": {\"if\": {}}}]}", OMM_ERR_UNSUPPORTED,
@@ -232,6 +241,40 @@ static void test_texts(void) {
     }
 }
 
+/* Every integer of a range and no other, and of what cannot become one no byte too many. */
+static void test_ranges(void) {
+    static const int ranges[][2] = {{0, 0},     {0, 9},     {1, 1},    {7, 23},    {-5, -5},
+                                    {-120, -7}, {-3, 12},   {99, 101}, {-1, 1000}, {-999, 999},
+                                    {10, 10},   {200, 999}, {-1000, 0}};
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
+        const int low = ranges[i][0], high = ranges[i][1];
+        omm_grammar *g = NULL;
+        char words[128];
+        bool begins[2][2000] = {{false}}; /* what some value begins with; those behind a minus */
+        snprintf(words, sizeof words,
+                 "{\"type\": \"integer\", \"minimum\": %d, \"exclusiveMaximum\": %d}", low,
+                 high + 1);
+        CHECK_OK(open_schema(&g, words));
+        for (int v = low; v <= high; v++)
+            for (int part = abs(v);; part /= 10) {
+                begins[v < 0][part] = true;
+                if (part < 10) break;
+            }
+        begins[1][0] = low <= 0 && high >= 0; /* -0 */
+        for (int v = 0; v < 2 * 1200; v++) {
+            const bool minus = v >= 1200;
+            bool whole = false;
+            const size_t size =
+                (size_t)snprintf(words, sizeof words, minus ? "-%d" : "%d", v % 1200);
+            const bool can = follow(&whole, g, words, size) == size;
+            const int value = minus ? -(v % 1200) : v;
+            CHECK_EQ(whole, value >= low && value <= high);
+            CHECK_EQ(can, begins[minus][v % 1200]);
+        }
+        omm_grammar_close(g);
+    }
+}
+
 /* A byte is refused as soon as nothing that is allowed can begin so. */
 static void test_early(void) {
     static const struct {
@@ -317,6 +360,11 @@ static void test_limits(void) {
     for (unsigned i = 0; i < OMM_GRAMMAR_RULES_MAX; i++)
         json_array_append_new(rules, json_pack("{s:s}", "type", "string"));
     CHECK_ERR(open_made(&g, json_pack("{s:o}", "prefixItems", rules)), OMM_ERR_TOO_BIG);
+    json_t *same = json_array();
+    for (unsigned i = 0; i <= OMM_GRAMMAR_PARTS_MAX; i++)
+        json_array_append_new(same, json_pack("{s:s}", "$ref", "#"));
+    CHECK_ERR(open_made(&g, json_pack("{s:o}", "anyOf", same)), OMM_ERR_TOO_BIG);
+    CHECK(strstr(omm_err_sentence(), "more than 16384 alternatives and items"));
     omm_buf big;
     omm_buf_init(&big, 1 << 22);
     uint8_t *added = NULL;
@@ -391,6 +439,7 @@ static void test_memory(void) {
 int main(void) {
     test_refused();
     test_texts();
+    test_ranges();
     test_early();
     test_depth();
     test_limits();

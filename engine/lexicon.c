@@ -40,6 +40,7 @@ static omm_bytes bytes_of(const omm_lexicon *x, uint32_t id) {
 /* ---- sets -------------------------------------------------------------------------------------- */
 
 static bool is_plain(omm_bytes piece) {
+    if (piece.size >= UINT16_MAX) return false; /* its characters would not be counted */
     for (size_t at = 0; at < piece.size;) {
         const unsigned size = omm_utf8_size(piece.data + at, piece.size - at);
         if (size == 0 || piece.data[at] < ' ' || piece.data[at] == '"' || piece.data[at] == '\\')
@@ -57,17 +58,18 @@ static omm_err make_sets(omm_lexicon *x, const omm_tokenizer *t) {
     bool any = false;
     x->plain = (uint32_t *)omm_alloc(x->words, sizeof *x->plain);
     x->ends = (uint32_t *)omm_alloc(x->words, sizeof *x->ends);
-    if (!x->plain || !x->ends) return omm_raise(OMM_ERR_NOMEM, "no memory for a lexicon");
+    x->characters = (uint16_t *)omm_alloc((size_t)x->words * 32, sizeof *x->characters);
+    if (!x->plain || !x->ends || !x->characters)
+        return omm_raise(OMM_ERR_NOMEM, "no memory for a lexicon");
     for (uint32_t id = 0; id < x->vocab; id++) {
         const omm_bytes piece = bytes_of(x, id);
-        const uint32_t characters = (uint32_t)omm_utf8_count(piece);
         if (omm_tokenizer_is_end(t, id)) {
             set(x->ends, id);
             any = true;
         }
         if (!is_plain(piece)) continue;
         set(x->plain, id);
-        if (characters > x->plain_characters) x->plain_characters = characters;
+        x->characters[id] = (uint16_t)omm_utf8_count(piece);
     }
     return any ? OMM_OK
                : omm_raise(OMM_ERR_UNSUPPORTED, "the vocabulary has no token that ends a text");
@@ -178,6 +180,7 @@ void omm_lexicon_close(omm_lexicon *lexicon) {
     free_tree(&lexicon->all);
     free_tree(&lexicon->odd);
     omm_free(lexicon->plain);
+    omm_free(lexicon->characters);
     omm_free(lexicon->ends);
     omm_free(lexicon->bytes);
     omm_free(lexicon->at);

@@ -590,6 +590,18 @@ static int ask_long(unsigned port, const char *more) {
     return fd;
 }
 
+/* Texts that a grammar lets come to no end. */
+static void test_gone_constrained(unsigned port) {
+    const int fd = served_connect(port);
+    served_post(fd, CHAT,
+                "{" HELLO ", \"temperature\": 9, \"n\": 4, \"response_format\": {\"type\": "
+                "\"json_schema\", \"json_schema\": {\"name\": \"x\", \"schema\": {\"items\": "
+                "{\"type\": \"boolean\"}, \"minItems\": 1000000}}}}");
+    wait_for(port, "seats_taken", 4);
+    close(fd);
+    wait_for(port, "seats_taken", 0);
+}
+
 static void test_gone(unsigned port) {
     static const char *const ways[] = {"", ", \"stream\": true"};
     for (unsigned i = 0; i < 4; i++) {
@@ -788,6 +800,7 @@ int main(void) {
     test_together(&s, port);
     test_strangers(port);
     test_gone(port);
+    test_gone_constrained(port);
     test_many_gone(port);
     omm_serve_close(server);
     test_key(&s);

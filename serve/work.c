@@ -233,6 +233,8 @@ static void close_job(work *w, job *j, const char *how) {
 static void unseat(work *w, choice *c) {
     if (!c->sits) return;
     omm_batcher_leave(w->batcher, c->seat);
+    omm_constraint_close(c->constraint);
+    c->constraint = NULL;
     w->seats[c->seat] = NULL;
     c->sits = false;
 }

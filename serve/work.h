@@ -19,7 +19,7 @@ struct MHD_Connection;
 /* One text of a request. */
 typedef struct choice {
     output output;
-    omm_constraint *constraint; /* while it sits and after; NULL: it may be any text */
+    omm_constraint *constraint; /* while it sits; NULL: it may be any text */
     uint32_t index, seat;
     bool sits, ended;
     uint32_t prompt_count, reused;

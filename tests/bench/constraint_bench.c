@@ -1,6 +1,6 @@
-/* constraint_bench.c VOCABULARY.gguf [TEXT] - what keeping to a grammar costs for each token: a text of any JSON object is
- * tokenized and followed, at each token the set of allowed ones is made and the token taken.  Prints the time to open a
- * lexicon, then median, 99 % and most of both.  Run it while nothing else runs. */
+/* constraint_bench.c VOCABULARY.gguf [SCHEMA.json TEXT] - what keeping to a grammar costs for each token: a text, of any JSON
+ * object or of the schema, is tokenized and followed, at each token the set of allowed ones is made and the token taken.
+ * Prints the time to open a lexicon, then median, 99 % and most of both.  Run it while nothing else runs. */
 #include "omm/clock.h"
 #include "omm/constraint.h"
 #include "omm/mem.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { TIMES_MAX = 100000, ROUNDS = 200 };
+enum { TIMES_MAX = 100000, ROUNDS = 200, SCHEMA_BYTES_MAX = 1 << 22 };
 
 static const char s_text[] =
     "{\"name\": \"Ada Lovelace\", \"born\": 1815, \"fields\": [\"mathematics\", \"computing\"], "
@@ -48,7 +48,18 @@ static double microseconds(uint64_t ns) {
     return (double)ns / 1e3;
 }
 
-static void bench(const omm_tokenizer *tokenizer, const char *written) {
+static void open_grammar(omm_grammar **out, const char *path) {
+    json_t *schema = NULL;
+    if (!path) {
+        need(omm_grammar_open_object(out));
+        return;
+    }
+    need(omm_json_load(&schema, path, SCHEMA_BYTES_MAX));
+    need(omm_grammar_open_schema(out, schema));
+    json_decref(schema);
+}
+
+static void bench(const omm_tokenizer *tokenizer, const char *schema, const char *written) {
     omm_lexicon *lexicon = NULL;
     omm_grammar *grammar = NULL;
     omm_constraint *c = NULL;
@@ -59,7 +70,7 @@ static void bench(const omm_tokenizer *tokenizer, const char *written) {
     const uint64_t opened = omm_measure_ns() - begin;
     printf("%u tokens: lexicon %.1f ms, %.1f MB asked for\n", omm_tokenizer_vocab(tokenizer),
            microseconds(opened) / 1e3, (double)(omm_mem_asked() - asked) / 1e6);
-    need(omm_grammar_open_object(&grammar));
+    open_grammar(&grammar, schema);
     need(omm_constraint_open(&c, grammar, lexicon));
     omm_tokens_init(&ids, TIMES_MAX);
     need(omm_tokenizer_encode(&ids, tokenizer, omm_bytes_str(written), OMM_TOKENIZE_PLAIN));
@@ -77,14 +88,14 @@ static void bench(const omm_tokenizer *tokenizer, const char *written) {
 int main(int argc, char **argv) {
     omm_gguf gguf;
     omm_tokenizer *tokenizer = NULL;
-    if (argc < 2) {
-        fprintf(stderr, "usage: constraint_bench VOCABULARY.gguf [TEXT]\n");
+    if (argc != 2 && argc != 4) {
+        fprintf(stderr, "usage: constraint_bench VOCABULARY.gguf [SCHEMA.json TEXT]\n");
         return 2;
     }
     need(omm_gguf_open(&gguf, argv[1]));
     need(omm_tokenizer_open(&tokenizer, &gguf));
     omm_gguf_close(&gguf);
-    bench(tokenizer, argc > 2 ? argv[2] : s_text);
+    bench(tokenizer, argc == 4 ? argv[2] : NULL, argc == 4 ? argv[3] : s_text);
     omm_tokenizer_close(tokenizer);
     return 0;
 }

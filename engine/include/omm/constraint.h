@@ -7,9 +7,9 @@
  * proposed and checked, or drawn beside others, is the same one.  Tokens that end a text are allowed exactly where it is
  * whole; control tokens never.  A token may end inside a character; the next one has to go on with it.
  *
- * Cost.  A lexicon has the tokens as a tree of their bytes, and once and for all the set of those that a string takes
- * wherever it stands (whole characters, no quote, no backslash).  Inside a string that set is copied and the few other
- * tokens are walked; elsewhere few bytes may follow, so a walk of the whole tree ends soon.  Nothing is kept for each state.
+ * Cost.  A lexicon has the tokens as a tree of their bytes, and once and for all those that a string takes wherever it
+ * stands (whole characters, no quote, no backslash), with how many characters each has.  Inside a string these are taken at
+ * once, as many as its length has room for, and the few others are walked; elsewhere few bytes may follow, so a walk of the whole tree ends soon.  Nothing is kept for each state.
  *
  * Depends on: grammar, tokenizer, session (sampling).  Threads: a lexicon is read-only after open and may be shared; a
  * constraint belongs to one thread at a time.

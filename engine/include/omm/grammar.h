@@ -11,7 +11,8 @@
  * Schemas.  Supported are
  *   type (a name or a list), enum, const, anyOf, oneOf (read as anyOf), allOf of one, $ref to #, #/$defs/N, #/definitions/N
  *   object: properties, required, additionalProperties      string: minLength, maxLength (characters)
- *   array: items, prefixItems, minItems, maxItems           title, description, default, examples and the like: no meaning
+ *   array: items, prefixItems, minItems, maxItems           integer: minimum, maximum, exclusiveMinimum, exclusiveMaximum
+ *   title, description, default, examples and the like: without meaning
  * and anything else is refused with its path: what is left out in silence would be promised and not kept.  $ref and the
  * keywords from enum to allOf stand alone, but enum and const beside type.  Where `type` is missing the keywords that are
  * there say it; where there are none, any value may stand.
@@ -20,8 +21,8 @@
  * additionalProperties allows them (absent: any value, as the standard has it).  Their names are spelled without \u and \/,
  * so that none is one of `properties` in other letters; nothing keeps two of them from being equal.
  *
- * Alternatives that have begun alike are followed side by side, at most GRAMMAR_THREADS_MAX of them: of more, those that
- * stand first.  Values nest up to GRAMMAR_DEPTH_MAX; none is begun that has no room to be ended.
+ * Alternatives that have begun alike are followed side by side, at most 32 of them: of more, those that stand first.
+ * Values nest up to 64 deep; none is begun that has no room to be ended.
  *
  * Depends on: err, json.  Threads: a grammar is read-only once it is open and may be shared.
  */

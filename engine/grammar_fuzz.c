@@ -1,0 +1,84 @@
+/* grammar_fuzz.c - any bytes as a schema, then, behind a NUL, any choices among the tokens that may come: work is bounded, the
+ * tokens that are allowed are those that are by their bytes, one always is, and a text that may end is JSON. */
+#include "grammar_internal.h"
+#include "test_vocab.h"
+
+#include "omm/mem.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+void fuzz_end(void);
+
+enum { STEPS_MAX = 200, CHECKED_EVERY = 16 };
+
+/* From the first input to the last. */
+static omm_tokenizer *s_tokenizer;
+static omm_lexicon *s_lexicon;
+
+void fuzz_end(void) {
+    omm_lexicon_close(s_lexicon);
+    omm_tokenizer_close(s_tokenizer);
+}
+
+static void open_all(void) {
+    const vocab_recipe recipe = {
+        .mark_type = TOKEN_USER,
+        .marks = {"{\"a", "\": \"", "\", \"", "\"}]}", "\\ud83d\\ude", "null, \""}};
+    s_tokenizer = open_vocab(&recipe);
+    OMM_ASSERT(omm_lexicon_open(&s_lexicon, s_tokenizer, omm_tokenizer_vocab(s_tokenizer)) ==
+               OMM_OK);
+}
+
+static uint32_t nth_allowed(const uint32_t *allowed, uint32_t nth) {
+    uint32_t count = 0, id = 0;
+    for (uint32_t i = 0; i < s_lexicon->words; i++)
+        count += (uint32_t)__builtin_popcount(allowed[i]);
+    OMM_ASSERT(count > 0);
+    for (nth %= count;; id++)
+        if (lexicon_has(allowed, id) && nth-- == 0) return id;
+}
+
+static void check_whole(const omm_buf *written) {
+    json_error_t error;
+    json_t *value = json_loadb((const char *)written->data, written->size, JSON_DECODE_ANY, &error);
+    OMM_ASSERT(value != NULL);
+    json_decref(value);
+}
+
+static void walk(omm_constraint *c, const uint8_t *data, size_t size) {
+    const uint32_t end = omm_tokenizer_eos(s_tokenizer);
+    omm_buf written;
+    omm_buf_init(&written, 1 << 16);
+    for (size_t i = 0; i < size && i < STEPS_MAX && !omm_constraint_has_ended(c); i++) {
+        const uint32_t *allowed = omm_constraint_allowed(c);
+        for (uint32_t id = 0; i % CHECKED_EVERY == 0 && id < s_lexicon->vocab; id++)
+            OMM_ASSERT(lexicon_has(allowed, id) == omm_constraint_permits(c, id));
+        if (lexicon_has(allowed, end)) check_whole(&written);
+        const uint32_t id = nth_allowed(allowed, data[i]);
+        OMM_ASSERT(omm_tokenizer_decode(&written, s_tokenizer, &id, 1, OMM_DETOKENIZE_CONTINUE) ==
+                   OMM_OK);
+        omm_constraint_take(c, id);
+    }
+    omm_buf_fini(&written);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    if (!s_lexicon) open_all();
+    const uint8_t *end = size ? memchr(data, 0, size) : NULL;
+    const size_t schema_size = end ? (size_t)(end - data) : size;
+    json_t *schema = NULL;
+    omm_grammar *g = NULL;
+    omm_constraint *c = NULL;
+    if (omm_json_parse(&schema, omm_bytes_of(data, schema_size), "a schema") != OMM_OK) return 0;
+    const omm_err err = omm_grammar_open_schema(&g, schema);
+    json_decref(schema);
+    if (err != OMM_OK) {
+        OMM_ASSERT(err == OMM_ERR_FORMAT || err == OMM_ERR_UNSUPPORTED || err == OMM_ERR_TOO_BIG);
+        OMM_ASSERT(omm_err_sentence()[0] != '\0');
+        return 0;
+    }
+    OMM_ASSERT(omm_constraint_open(&c, g, s_lexicon) == OMM_OK);
+    if (end) walk(c, end + 1, size - schema_size - 1);
+    omm_constraint_close(c);
+    omm_grammar_close(g);
+    return 0;
+}
