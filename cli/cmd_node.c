@@ -268,7 +268,7 @@ static omm_err serve(node *n, bool json) {
     if (n->is_dry) options.dry_dir = dry_dir;
     omm_node_service_result result;
     OMM_TRY(omm_node_serve(&result, &options));
-    if (result.is_dry) return node_show_submission(dry_dir, json);
+    if (result.is_dry) return node_show_submission(dry_dir, result.status.told_dry, json);
     return print_result(&result, json);
 }
 
@@ -305,8 +305,7 @@ int cmd_node(int argc, char **argv) {
     bool is_dry = false;
     const cli_option options[] = {
         {"config", 'c', CLI_STR, &path, "FILE", "node file (XDG: openmeshmind/node.yaml)"},
-        {"dry-run", 0, CLI_FLAG, &is_dry, NULL,
-         "train for one round and write what would be sent; the round waits"},
+        {"dry-run", 0, CLI_FLAG, &is_dry, NULL, "train for one round and write what would be sent"},
         {"keys", 0, CLI_FLAG, &keys, NULL, "list the keys of the file"},
         {"json", 0, CLI_FLAG, &json, NULL, "one JSON object at the end"},
         {0}};

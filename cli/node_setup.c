@@ -400,16 +400,18 @@ static omm_err print_done(const setup *s, const omm_public_key *key) {
     const bool is_invited = s->token_file || (s->token && strcmp(s->token, "none") != 0);
     char file[4 * OMM_PATH_MAX] = ""; /* in its place it is found without */
     if (s->config) option_for_shell(file, sizeof file, s->config_path);
-    printf("written: %s\nyour public key%s:\n  %s\nthen: meshmind node --dry-run%s   trains for a "
-           "round "
-           "and shows what would be sent.  It says\n        that it is there, uses the invitation, "
-           "and "
-           "sends nothing that it has learned; that round waits for the next line\n"
-           "      meshmind node%s   takes part, and sends what the dry run has made\n",
-           s->config_path,
-           is_invited ? ", which your invitation lets in"
-                      : "; whoever runs the coordinator must let it in",
-           hex, file, file);
+    printf(
+        "written: %s\nyour public key%s:\n  %s\nthen: meshmind node --dry-run%s   trains for a "
+        "round "
+        "and shows what would be sent.  It says\n        that it is there, uses the invitation, "
+        "and "
+        "sends nothing that it has learned; nobody's round waits for that\n"
+        "      meshmind node%s   takes part, and sends what the dry run has made if its round is "
+        "still open\n",
+        s->config_path,
+        is_invited ? ", which your invitation lets in"
+                   : "; whoever runs the coordinator must let it in",
+        hex, file, file);
     return OMM_OK;
 }
 

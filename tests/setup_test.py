@@ -103,7 +103,7 @@ def asks(home):
     for words in ("1 of 4", "2 of 4", "3 of 4", "4 of 4", "accepted: tls+tcp://host:port", "64 lower-case hex",
                   "accepted: invite- and 64", "/nowhere", "accepted: HH:MM-HH:MM, up to 4 of these with commas, or always", "accepted: 1 to 100", "your public key, which your invitation lets in",
                   "with the port's number", "empty.jsonl is empty, and no GGUF file", "empty.jsonl is empty", "bad.jsonl:2: ", "  1 example\n",
-                  "then: meshmind node --dry-run   trains for a round", "uses the invitation", "that round waits for the next line"):
+                  "then: meshmind node --dry-run   trains for a round", "uses the invitation", "nobody's round waits for that"):
         check(words in text, f"{words} is not in:\n{text}")
     yaml = home.config.read_text()
     check(TOKEN[7:] not in text, "it shows the invitation")
