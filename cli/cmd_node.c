@@ -218,8 +218,9 @@ static omm_err need_model(bool *ready, node *n) {
     *ready = n->file.scenario[0] || n->file.model[0];
     if (*ready) return OMM_OK;
     OMM_TRY(check_data(n));
-    OMM_TRY(node_get_model(&n->files.model, &n->env, &n->file, &n->rules,
-                           omm_buf_view(&n->tls_certificate)));
+    const node_model_asker asker = {&n->key, n->has_token ? &n->token : NULL, &n->rules,
+                                    omm_buf_view(&n->tls_certificate)};
+    OMM_TRY(node_get_model(&n->files.model, &n->env, &n->file, &asker));
     *ready = n->files.model != NULL;
     return OMM_OK;
 }

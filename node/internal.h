@@ -1,7 +1,7 @@
 /* internal.h - the node's own state, shared by its files.
  *
  *   node.c     open, close, and which event does what in which phase
- *   enrol.c    what a node shows to be let in
+ *   admission.c, enrol.c    what a node shows to be let in
  *   work.c     training and proof of work, outside of step
  *   take.c     an offer: is it followed?  chunks of the global adapter
  *   give.c     a finished training: residual, codec, manifest, signature; receipts
@@ -29,15 +29,14 @@
 
 #include <stdatomic.h>
 
-#define NODE_BACKOFF_MIN_MS 250u   /* after a failed send, doubling ... */
-#define NODE_BACKOFF_MAX_MS 30000u /* ... up to here */
-#define NODE_STRANGER_MS 60000u    /* between two attempts to be let in */
-#define NODE_DECLINED_MS 5000u     /* before asking again after an offer we do not follow */
-#define NODE_WAIT_MAX_MS 600000u   /* a longer wait than this is not believed */
-#define NODE_WHOLE_FAILURES 3u     /* of sending a submission whole: then without its payload */
-#define NODE_NEEDS_SPARE 64u       /* over four per chunk, the coordinator asks without end */
-#define NODE_TELLING_FAILURES                                                                      \
-    3u /* then a dry run goes on though the coordinator has not heard of it */
+#define NODE_BACKOFF_MIN_MS 250u      /* after a failed send, doubling ... */
+#define NODE_BACKOFF_MAX_MS 30000u    /* ... up to here */
+#define NODE_STRANGER_MS 60000u       /* between two attempts to be let in */
+#define NODE_DECLINED_MS 5000u        /* before asking again after an offer we do not follow */
+#define NODE_WAIT_MAX_MS 600000u      /* a longer wait than this is not believed */
+#define NODE_WHOLE_FAILURES 3u        /* of sending a submission whole: then without its payload */
+#define NODE_NEEDS_SPARE 64u          /* over four per chunk, the coordinator asks without end */
+#define NODE_TELLING_FAILURES 3u      /* then a dry run goes on unheard */
 #define NODE_UNSIGNED_REFUSALS_MAX 3u /* then a submission without a verdict is given up */
 
 typedef enum node_phase {
