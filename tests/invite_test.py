@@ -113,6 +113,23 @@ def no_token_in(where, data, all_tokens):
         check(digits.encode() not in data and bytes.fromhex(digits) not in data, f"a token is in {where}")
 
 
+def moves(name, process):
+    """Its owner's machine is another one from now on: with the backup, and the data, it is the same node."""
+    live.stop(process)
+    live.run(MESHMIND, "node", "backup", FOLDER / "moved.backup", "-c", FOLDER / f"{name}.yaml")
+    moved = FOLDER / "moved"
+    live.run(MESHMIND, "node", "restore", FOLDER / "moved.backup", "-c", moved / f"{name}.yaml")
+    (FOLDER / "moved.backup").unlink()
+    (FOLDER / name).rename(FOLDER / "left behind")
+    (moved / "base").symlink_to(FOLDER / "base")
+    process = live.start_service(MESHMIND, moved, "node", name)
+    board = moved / name / "status.json"
+    said = lambda: json.loads(board.read_text()) if board.exists() else {}
+    wait_for("the moved one is answered", lambda: process.poll() is not None or said().get("wire", {}).get("bytes_in", 0) > 0 and not said()["detail"])
+    check(process.poll() is None and " enrolled " not in live.log_of(moved, name), live.log_of(moved, name))
+    return process
+
+
 def run():
     port = free_port()
     public = write_files(port)
@@ -162,6 +179,7 @@ def run():
     wait_for("the withdrawn one", lambda: "invitation: withdrawn" in log_of("noisy"))
     wait_for("bob", lambda: " INFO enrolled " in log_of("bob"))
     joins_without_a_warning("bob")
+    nodes[2] = moves("bob", nodes[2])
     live.stop(nodes[4])
     write_node("noisy", wire.port, public, token=made[2])
     nodes[4] = start("node", "noisy")
