@@ -201,6 +201,22 @@ static void dry_is_not_waited_for(void) {
     CHECK_EQ(ends_ms(OMM_DECLINED_NOTHING, 2, early_ms), 0);
 }
 
+/* The same when all others have given before it says so: the round ends with its word. */
+static void dry_is_said_last(void) {
+    peer p;
+    const fed_options o = peer_options();
+    peer_open(&p, &o);
+    peer_until_open(&p, 0);
+    while (omm_coord_get_status(p.f.coord).accepted < 2) CHECK(fed_step(&p.f));
+    const uint64_t at_ms = p.f.now_ms;
+    CHECK(is_open(&p));
+    say(&p, OMM_DECLINED_DRY);
+    CHECK(p.f.coord_deadline_ms <= p.f.now_ms);
+    while (is_open(&p)) CHECK(fed_step(&p.f));
+    CHECK_EQ(p.f.now_ms, at_ms);
+    peer_close(&p);
+}
+
 /* While the round is open it may give what it has shown, and from its first message on it is waited for again. */
 static void dry_may_give(void) {
     peer p;
@@ -248,6 +264,7 @@ int main(void) {
     is_forgotten(true);
     after_a_restart();
     dry_is_not_waited_for();
+    dry_is_said_last();
     dry_may_give();
     dry_of_another_round();
     return 0;
