@@ -218,8 +218,9 @@ static omm_err need_model(bool *ready, node *n) {
     *ready = n->file.scenario[0] || n->file.model[0];
     if (*ready) return OMM_OK;
     OMM_TRY(check_data(n));
-    OMM_TRY(node_get_model(&n->files.model, &n->env, &n->file, &n->rules,
-                           omm_buf_view(&n->tls_certificate)));
+    const node_model_asker asker = {&n->key, n->has_token ? &n->token : NULL, &n->rules,
+                                    omm_buf_view(&n->tls_certificate)};
+    OMM_TRY(node_get_model(&n->files.model, &n->env, &n->file, &asker));
     *ready = n->files.model != NULL;
     return OMM_OK;
 }
@@ -268,7 +269,7 @@ static omm_err serve(node *n, bool json) {
     if (n->is_dry) options.dry_dir = dry_dir;
     omm_node_service_result result;
     OMM_TRY(omm_node_serve(&result, &options));
-    if (result.is_dry) return node_show_submission(dry_dir, json);
+    if (result.is_dry) return node_show_submission(dry_dir, result.status.told_dry, json);
     return print_result(&result, json);
 }
 
@@ -305,8 +306,7 @@ int cmd_node(int argc, char **argv) {
     bool is_dry = false;
     const cli_option options[] = {
         {"config", 'c', CLI_STR, &path, "FILE", "node file (XDG: openmeshmind/node.yaml)"},
-        {"dry-run", 0, CLI_FLAG, &is_dry, NULL,
-         "train for one round and write what would be sent; the round waits"},
+        {"dry-run", 0, CLI_FLAG, &is_dry, NULL, "train for one round and write what would be sent"},
         {"keys", 0, CLI_FLAG, &keys, NULL, "list the keys of the file"},
         {"json", 0, CLI_FLAG, &json, NULL, "one JSON object at the end"},
         {0}};

@@ -28,7 +28,10 @@
     "  uninvite ID       an invitation that nobody has used lets nobody in any more\n"             \
     "  revoke NODE       refuse a node for good and tell it why (--reason); what was accepted "    \
     "of it stays\n\n"                                                                              \
-    "Each is written to the audit log before it is done.  A sum or an evaluation is waited for."
+    "Each is written to the audit log before it is done.  A sum or an evaluation is waited for.\n" \
+    "Exit codes: 0 it is done; 2 it is refused, or no coordinator runs there, and nothing has "    \
+    "changed;\n3 it failed: the coordinator cannot (a disk, memory), or does not answer, and it "  \
+    "may be done"
 
 /* Names of a run from before may have anything in them. */
 static void print_clean(omm_bytes text) {
@@ -157,10 +160,8 @@ int coordinator_ctl(int argc, char **argv) {
         return cli_fail("coordinator ctl", omm_raise(OMM_ERR_USAGE, "-c FILE is required"));
     w.action = args[0];
     w.target = count > 1 ? args[1] : "";
-    omm_err err = tell(&w);
-    if (err == OMM_ERR_STATE) {
-        (void)cli_fail("coordinator ctl", err);
-        return CLI_EXIT_FAILED;
-    }
-    return err == OMM_OK ? CLI_EXIT_PASS : cli_fail("coordinator ctl", err);
+    const omm_err err = tell(&w);
+    if (err == OMM_OK) return CLI_EXIT_PASS;
+    const int how = cli_fail("coordinator ctl", err);
+    return err == OMM_ERR_STATE ? CLI_EXIT_USAGE : how; /* it says no to what was asked */
 }

@@ -13,8 +13,8 @@ int node_setup(int argc, char **argv);
 int node_backup(int argc, char **argv);
 int node_restore(int argc, char **argv);
 
-/* Show the submission in `dir` (omm/node_service.h) that --dry-run left there.
- * Errors: IO, FORMAT, NOMEM. */
-OMM_CHECKED omm_err node_show_submission(const char *dir, bool json);
+/* Show the submission in `dir` (omm/node_service.h) that --dry-run left there; is_told: the coordinator knows that nothing
+ * was sent.  Errors: IO, FORMAT, NOMEM. */
+OMM_CHECKED omm_err node_show_submission(const char *dir, bool is_told, bool json);
 
 #endif

@@ -1,9 +1,14 @@
-/* node_backup.c - `meshmind node backup` and `restore`: a node's file, key and certificate as one file.
+/* node_backup.c - `meshmind node backup` and `restore`: what makes a node this one, as one file.
  *
- *   {"schema_version":1,"kind":"omm-node-backup","config":text,"key":text,"tls_certificate":text}
+ *   {"schema_version":1,"kind":"omm-node-backup","config_path":text,"config":text,"key":text,
+ *    "tls_certificate":text,"token":text}
  *
- * A key with a passphrase keeps it; one without is as secret as the backup itself.  State (which rounds,
- * which receipts) is not in it: a node makes its own again.
+ * A key with a passphrase keeps it, and the passphrase is in no backup: else the lock would be worth nothing.  A key without
+ * one, and an invitation, are as secret as the backup itself.  Not in it either: data and model, which are large and the
+ * owner's own, and the state (which rounds, which receipts), as a node makes its own again.
+ *
+ * Restored where it was, every file comes back to its place.  Elsewhere (another user, machine or folder) what the node file
+ * names by an absolute path is moved (s_carried) and the file says where; relative paths begin at the node file anyway.
  */
 #include "commands.h"
 #include "node_actions.h"
@@ -17,9 +22,54 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define FILE_BYTES_MAX ((size_t)1 << 20)
+#define BACKUP_BYTES_MAX (8 * FILE_BYTES_MAX)
 #define KIND "omm-node-backup"
+
+typedef enum carried {
+    CARRIED_KEY,
+    CARRIED_CERTIFICATE,
+    CARRIED_TOKEN,
+    CARRIED_PASSPHRASE,
+    CARRIED_STATE,
+    CARRIED_COUNT
+} carried;
+
+/* A line of the node file; the member of the backup, NULL: it is in none; what it is called elsewhere, and where. */
+static const struct {
+    const char *line, *member, *name;
+    place where;
+} s_carried[CARRIED_COUNT] = {
+    [CARRIED_KEY] = {"key", "key", "node.key", PLACE_DATA},
+    [CARRIED_CERTIFICATE] = {"tls_certificate", "tls_certificate", "coordinator.crt", PLACE_DATA},
+    [CARRIED_TOKEN] = {"token_file", "token", "node.token", PLACE_DATA},
+    [CARRIED_PASSPHRASE] = {"passphrase_file", NULL, "node.passphrase", PLACE_DATA},
+    [CARRIED_STATE] = {"state_dir", NULL, "node", PLACE_STATE}};
+
+static const char *path_of(const node_file *file, carried what) {
+    switch (what) {
+    case CARRIED_KEY: return file->key;
+    case CARRIED_CERTIFICATE: return file->tls_certificate;
+    case CARRIED_TOKEN: return file->token_file;
+    case CARRIED_PASSPHRASE: return file->passphrase_file;
+    case CARRIED_STATE: return file->state_dir;
+    case CARRIED_COUNT: break;
+    }
+    return "";
+}
+
+/* From the root, so that it can be compared with that of another folder. */
+static omm_err full_path(char out[OMM_PATH_MAX], const char *path) {
+    char here[OMM_PATH_MAX];
+    if (path[0] == '/') return omm_path_join(out, "/", path);
+    while (strncmp(path, "./", 2) == 0) path += 2;
+    if (!getcwd(here, sizeof here)) return omm_raise(OMM_ERR_IO, "no current folder");
+    return omm_path_join(out, here, path);
+}
+
+/* ---- backup ---- */
 
 static omm_err put_file(json_t *root, const char *key, const char *path) {
     omm_buf text;
@@ -31,48 +81,146 @@ static omm_err put_file(json_t *root, const char *key, const char *path) {
     return err;
 }
 
+/* A node that was let in may have lost its invitation, and needs it no more. */
+static omm_err put_carried(json_t *root, service_env *env, const node_file *file) {
+    for (carried i = 0; i < CARRIED_COUNT; i++) {
+        const char *path = NULL;
+        OMM_TRY(service_path(&path, env, path_of(file, i)));
+        if (!s_carried[i].member || !path[0]) continue;
+        if (i == CARRIED_TOKEN && !omm_file_exists(path)) continue;
+        OMM_TRY(put_file(root, s_carried[i].member, path));
+    }
+    return OMM_OK;
+}
+
 static omm_err write_backup(const char *out, const json_t *root) {
     omm_buf text;
-    omm_buf_init(&text, 4 * FILE_BYTES_MAX);
+    omm_buf_init(&text, BACKUP_BYTES_MAX);
     omm_err err = omm_json_write(&text, root);
     if (err == OMM_OK) err = omm_file_create(out, omm_buf_view(&text), 0600);
     secret_wipe(&text);
     return err;
 }
 
-/* Where the file says that they are. */
-static omm_err find_files(const char **key, const char **certificate, service_env *env,
-                          const char *config) {
-    node_file file;
-    OMM_TRY(service_load(env, &file, node_fields, config));
-    if (!file.key[0]) return omm_raise(OMM_ERR_CONFIG, "%s: key: a node without one", config);
-    OMM_TRY(service_path(key, env, file.key));
-    return service_path(certificate, env, file.tls_certificate);
+static omm_err load_file(service_env *env, node_file *file, const char *config) {
+    OMM_TRY(service_load(env, file, node_fields, config));
+    if (file->key[0]) return OMM_OK;
+    return omm_raise(OMM_ERR_CONFIG, "%s: key: a node without one", config);
 }
 
 static omm_err backup(const char *config, const char *out) {
     service_env env = {0};
-    const char *key = NULL, *certificate = "";
+    node_file file;
+    char full[OMM_PATH_MAX];
     json_t *root = json_pack("{s:i,s:s}", "schema_version", 1, "kind", KIND);
-    omm_err err = find_files(&key, &certificate, &env, config);
+    omm_err err = full_path(full, config);
+    if (err == OMM_OK) err = load_file(&env, &file, config);
+    if (err == OMM_OK) err = omm_json_set_str(root, "config_path", full);
     if (err == OMM_OK) err = put_file(root, "config", config);
-    if (err == OMM_OK) err = put_file(root, "key", key);
-    if (err == OMM_OK && certificate[0]) err = put_file(root, "tls_certificate", certificate);
+    if (err == OMM_OK) err = put_carried(root, &env, &file);
     if (err == OMM_OK) err = write_backup(out, root);
     service_end(&env);
     json_decref(root);
     return err;
 }
 
+/* ---- the node file, in another place ---- */
+
+/* What its lines say then: the path, "" for none. */
+typedef struct moved {
+    char path[CARRIED_COUNT][OMM_PATH_MAX];
+    bool changes[CARRIED_COUNT];
+} moved;
+
+/* With a file of the owner's choice (is_beside) all lies beside it, else in this user's own places. */
+static omm_err plan_one(moved *m, carried what, const char *was, bool moves, bool is_beside) {
+    char *path = m->path[what];
+    (void)snprintf(path, OMM_PATH_MAX, "%s", was);
+    if (!moves || was[0] != '/') return OMM_OK;
+    m->changes[what] = true;
+    if (!is_beside) return place_path(path, s_carried[what].where, s_carried[what].name);
+    (void)snprintf(path, OMM_PATH_MAX, "%s", s_carried[what].name);
+    return OMM_OK;
+}
+
+/* Which line of the file is this, if it is one that changes?  CARRIED_COUNT: it stays. */
+static carried line_of(const moved *m, const char *text) {
+    for (carried i = 0; i < CARRIED_COUNT; i++) {
+        const size_t size = strlen(s_carried[i].line);
+        if (m->changes[i] && strncmp(text, s_carried[i].line, size) == 0 && text[size] == ':')
+            return i;
+    }
+    return CARRIED_COUNT;
+}
+
+static omm_err put_lines(omm_buf *out, const char *text, const moved *m) {
+    while (*text) {
+        const size_t size = strcspn(text, "\n") + (strchr(text, '\n') != NULL);
+        const carried what = line_of(m, text);
+        if (what == CARRIED_COUNT)
+            OMM_TRY(omm_buf_append(out, text, size));
+        else if (m->path[what][0])
+            OMM_TRY(node_file_put(out, s_carried[what].line, m->path[what]));
+        text += size;
+    }
+    return OMM_OK;
+}
+
+/* A file may be written in other ways than in lines: then they are not what they should be. */
+static omm_err check_lines(const omm_buf *text, const moved *m, const char *config) {
+    omm_arena arena;
+    node_file file;
+    omm_arena_init(&arena, 2 * FILE_BYTES_MAX);
+    omm_err err = omm_config_parse(&file, node_fields, omm_buf_view(text), config, &arena);
+    for (carried i = 0; i < CARRIED_COUNT && err == OMM_OK; i++)
+        if (strcmp(path_of(&file, i), m->path[i]) != 0)
+            err = omm_raise(OMM_ERR_CONFIG,
+                            "%s: %s is not a line of its own in the node file of this backup; "
+                            "accepted: the place where it was (-c)",
+                            config, s_carried[i].line);
+    omm_arena_fini(&arena);
+    return err;
+}
+
+/* The node file for `config`. */
+static omm_err move_config(omm_buf *out, const json_t *root, const char *config, bool is_beside) {
+    const char *text, *was = "";
+    char full[OMM_PATH_MAX];
+    moved m = {0};
+    node_file file;
+    omm_arena arena;
+    OMM_TRY(omm_json_get_str(&text, root, "config"));
+    OMM_TRY(full_path(full, config));
+    if (json_object_get(root, "config_path")) OMM_TRY(omm_json_get_str(&was, root, "config_path"));
+    const bool moves = was[0] && strcmp(was, full) != 0;
+    omm_arena_init(&arena, 2 * FILE_BYTES_MAX);
+    omm_err err = omm_config_parse(&file, node_fields, omm_bytes_str(text), config, &arena);
+    for (carried i = 0; i < CARRIED_COUNT && err == OMM_OK; i++)
+        err = plan_one(&m, i, path_of(&file, i), moves, is_beside);
+    omm_arena_fini(&arena);
+    OMM_TRY(err);
+    if (!json_object_get(root, "token") && m.path[CARRIED_TOKEN][0]) {
+        m.path[CARRIED_TOKEN][0] = '\0';
+        m.changes[CARRIED_TOKEN] = true;
+    }
+    OMM_TRY(put_lines(out, text, &m));
+    return check_lines(out, &m, config);
+}
+
 /* ---- restore ---- */
 
-static omm_err take_file(const json_t *root, const char *key, const char *path, bool replace) {
-    const char *text;
-    if (!path[0] || !json_object_get(root, key)) return OMM_OK;
-    OMM_TRY(omm_json_get_str(&text, root, key));
+static omm_err put(const char *path, omm_bytes bytes, bool replace) {
     OMM_TRY(place_make_parent(path));
-    const omm_bytes bytes = omm_bytes_str(text);
-    return replace ? omm_file_write(path, bytes, 0600) : omm_file_create(path, bytes, 0600);
+    OMM_TRY(replace ? omm_file_write(path, bytes, 0600) : omm_file_create(path, bytes, 0600));
+    printf("written: %s\n", path);
+    return OMM_OK;
+}
+
+static omm_err take_file(const json_t *root, carried what, const char *path, bool replace) {
+    const char *text;
+    if (!path[0] || !json_object_get(root, s_carried[what].member)) return OMM_OK;
+    OMM_TRY(omm_json_get_str(&text, root, s_carried[what].member));
+    return put(path, omm_bytes_str(text), replace);
 }
 
 /* Before anything is written: is it a backup, and would it overwrite something? */
@@ -90,26 +238,68 @@ static omm_err check(const json_t *root, const char *config, bool replace) {
     return OMM_OK;
 }
 
-/* The key's path stands in the file, so that comes first; it goes again if the key cannot follow. */
-static omm_err restore(const char *from, const char *config, bool replace) {
-    json_t *root = NULL;
+/* Where a certificate or an invitation is already it stays. */
+static omm_err take_others(const json_t *root, service_env *env, const node_file *file,
+                           bool replace) {
+    const carried others[] = {CARRIED_CERTIFICATE, CARRIED_TOKEN};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        const char *path = NULL;
+        OMM_TRY(service_path(&path, env, path_of(file, others[i])));
+        if (replace || !omm_file_exists(path)) OMM_TRY(take_file(root, others[i], path, replace));
+    }
+    return OMM_OK;
+}
+
+/* What the node needs besides. */
+static omm_err tell_missing(service_env *env, const node_file *file, const char *config) {
+    const struct {
+        const char *line, *path, *what;
+    } needs[] = {{"data", file->data, "put it there"},
+                 {"model", file->model, "put it there"},
+                 {"passphrase_file", file->passphrase_file,
+                  "write the passphrase there, for yourself alone"}};
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
+        const char *path = NULL;
+        OMM_TRY(service_path(&path, env, needs[i].path));
+        if (path[0] && !omm_file_exists(path))
+            printf("not there: %s (%s), which no backup has: %s, or change its line in %s\n", path,
+                   needs[i].line, needs[i].what, config);
+    }
+    printf("Start this node only where the one that was backed up does not run any more.\n");
+    return OMM_OK;
+}
+
+/* The node file comes first, as the key's path stands in it; it goes again if the key cannot follow. */
+static omm_err put_all(const json_t *root, const omm_buf *text, const char *config, bool replace) {
     service_env env = {0};
-    const char *key = NULL, *certificate = "";
-    OMM_TRY(omm_file_check_private(from));
-    OMM_TRY(omm_json_load(&root, from, 4 * FILE_BYTES_MAX));
-    omm_err err = check(root, config, replace);
+    node_file file;
+    const char *key = NULL;
     const bool was_there = omm_file_exists(config);
-    if (err == OMM_OK) err = take_file(root, "config", config, replace);
+    omm_err err = put(config, omm_buf_view(text), replace);
     const bool is_written = err == OMM_OK;
-    if (err == OMM_OK) err = find_files(&key, &certificate, &env, config);
-    if (err == OMM_OK) err = take_file(root, "key", key, replace);
+    if (err == OMM_OK) err = load_file(&env, &file, config);
+    if (err == OMM_OK) err = service_path(&key, &env, file.key);
+    if (err == OMM_OK) err = take_file(root, CARRIED_KEY, key, replace);
     if (err != OMM_OK && is_written && !was_there) {
         const omm_err gone = omm_file_remove(config);
         (void)gone;
     }
-    if (err == OMM_OK && (replace || !omm_file_exists(certificate)))
-        err = take_file(root, "tls_certificate", certificate, replace);
+    if (err == OMM_OK) err = take_others(root, &env, &file, replace);
+    if (err == OMM_OK) err = tell_missing(&env, &file, config);
     service_end(&env);
+    return err;
+}
+
+static omm_err restore(const char *from, const char *config, bool is_beside, bool replace) {
+    json_t *root = NULL;
+    omm_buf text;
+    OMM_TRY(omm_file_check_private(from));
+    OMM_TRY(omm_json_load(&root, from, BACKUP_BYTES_MAX));
+    omm_buf_init(&text, FILE_BYTES_MAX);
+    omm_err err = check(root, config, replace);
+    if (err == OMM_OK) err = move_config(&text, root, config, is_beside);
+    if (err == OMM_OK) err = put_all(root, &text, config, replace);
+    secret_wipe(&text); /* an invitation may be in it */
     json_decref(root);
     return err;
 }
@@ -127,14 +317,18 @@ static int run(int argc, char **argv, bool is_restore) {
     const int code = cli_parse(
         &count, &args, argc, argv, options,
         is_restore ? "node restore BACKUP [-c FILE]" : "node backup BACKUP [-c FILE]",
-        is_restore ? "Write a node's file, key and certificate from a backup."
-                   : "A node's file, key and certificate in one file for its owner alone.\n"
-                     "Without a passphrase the key in it is as open as the backup.",
+        is_restore
+            ? "Write a node's file, key, certificate and invitation from a backup.  Elsewhere than "
+              "they\nwere, beside FILE or in this user's folders."
+            : "A node's file, key, certificate and invitation in one file for its owner alone.\n"
+              "Without a passphrase the key in it is as open as the backup; a passphrase, data, "
+              "model\nand state are not in it.",
         1, 1);
     if (code >= 0) return code;
     omm_err err =
         config ? omm_path_join(file, ".", config) : place_path(file, PLACE_CONFIG, "node.yaml");
-    if (err == OMM_OK) err = is_restore ? restore(args[0], file, replace) : backup(file, args[0]);
+    if (err == OMM_OK)
+        err = is_restore ? restore(args[0], file, config != NULL, replace) : backup(file, args[0]);
     return err == OMM_OK ? CLI_EXIT_PASS
                          : cli_fail(is_restore ? "node restore" : "node backup", err);
 }

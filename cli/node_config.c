@@ -3,6 +3,9 @@
 
 #include "omm/base_model.h"
 #include "omm/enrolment.h"
+#include "omm/json.h"
+
+#include <stdlib.h>
 
 static const omm_config_field s_limits[] = {
     OMM_CONFIG_U32(node_limits_file, rank_max, .fallback = "256", .min = 1, .max = 1024,
@@ -100,6 +103,16 @@ const omm_config_field node_fields[] = {
     OMM_CONFIG_STRING(node_file, log_level, .fallback = "info", .max = 8,
                       .help = "debug, info, warn, error"),
     {0}};
+
+omm_err node_file_put(omm_buf *out, const char *key, const char *text) {
+    json_t *value = json_string(text);
+    char *quoted = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
+    const omm_err err = quoted ? omm_buf_printf(out, "%s: %s\n", key, quoted)
+                               : omm_raise(OMM_ERR_CONFIG, "%s: not UTF-8 text", key);
+    free(quoted);
+    json_decref(value);
+    return err;
+}
 
 omm_err node_file_rules(omm_guest_rules *out, const node_file *file) {
     *out = (omm_guest_rules){.hours_text = file->hours,

@@ -2,6 +2,7 @@
 #ifndef CLI_NODE_CONFIG_H
 #define CLI_NODE_CONFIG_H
 
+#include "omm/bytes.h"
 #include "omm/config.h"
 #include "omm/guest.h"
 #include "omm/node.h"
@@ -29,6 +30,8 @@ typedef struct node_file {
 
 extern const omm_config_field node_fields[];
 
+/* Append the line "key: text", the text as JSON writes it, which YAML reads.  Errors: CONFIG (not UTF-8), TOO_BIG, NOMEM. */
+OMM_CHECKED omm_err node_file_put(omm_buf *out, const char *key, const char *text);
 /* Errors: CONFIG (hours). */
 OMM_CHECKED omm_err node_file_rules(omm_guest_rules *out, const node_file *file);
 omm_node_limits node_file_limits(const node_file *file);

@@ -30,17 +30,21 @@ static void begin_anew(void) {
 }
 
 omm_err node_get_model(const char **model, service_env *env, const node_file *file,
-                       const omm_guest_rules *rules, omm_bytes tls_certificate) {
+                       const node_model_asker *asker) {
     omm_base_fetch_options options = {.name = file->name,
                                       .url = file->coordinator,
-                                      .tls_certificate = tls_certificate,
+                                      .tls_certificate = asker->tls_certificate,
+                                      .key = asker->key,
+                                      .token = asker->token,
+                                      .run_id = file->run_id[0] ? file->run_id : NULL,
+                                      .work_bits_max = node_file_limits(file).work_bits_max,
                                       .mirrors = file->mirrors.items,
                                       .mirror_count = file->mirrors.count,
                                       .private_mirrors = file->private_mirrors,
                                       .bytes_max = file->max_model_gb * GIGABYTE,
                                       .answer_ms = file->answer_ms,
                                       .stall_s = file->mirror_stall_s,
-                                      .guest = rules,
+                                      .guest = asker->rules,
                                       .guest_root = getenv("OMM_GUEST_ROOT"),
                                       .clock = omm_clock_system(),
                                       .log = &env->log,

@@ -282,22 +282,11 @@ static omm_err ask_all(setup *s) {
 
 /* ---- files ---- */
 
-/* "key: text" with the text as JSON writes it, which YAML reads. */
-static omm_err put_text(omm_buf *out, const char *key, const char *text) {
-    json_t *value = json_string(text);
-    char *quoted = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
-    const omm_err err = quoted ? omm_buf_printf(out, "%s: %s\n", key, quoted)
-                               : omm_raise(OMM_ERR_CONFIG, "%s: not UTF-8 text", key);
-    free(quoted);
-    json_decref(value);
-    return err;
-}
-
 static omm_err put_file(omm_buf *out, const char *key, const char *text) {
     char full[OMM_PATH_MAX];
     if (!text) return OMM_OK;
     OMM_TRY(check_file(full, text));
-    return put_text(out, key, full);
+    return node_file_put(out, key, full);
 }
 
 static omm_err write_yaml(omm_buf *out, const setup *s) {
@@ -307,19 +296,19 @@ static omm_err write_yaml(omm_buf *out, const setup *s) {
     OMM_TRY(parse_memory(&memory_mb, s->memory_mb));
     OMM_TRY(omm_buf_printf(out, "# Written by `meshmind node setup`; `meshmind node --keys` lists "
                                 "what else may stand here.\n"));
-    OMM_TRY(put_text(out, "coordinator", s->coordinator));
-    OMM_TRY(put_text(out, "coordinator_key", s->coordinator_key));
+    OMM_TRY(node_file_put(out, "coordinator", s->coordinator));
+    OMM_TRY(node_file_put(out, "coordinator_key", s->coordinator_key));
     OMM_TRY(put_file(out, "tls_certificate", s->tls_certificate));
-    if (s->token && strcmp(s->token, "none") != 0) OMM_TRY(put_text(out, "token", s->token));
+    if (s->token && strcmp(s->token, "none") != 0) OMM_TRY(node_file_put(out, "token", s->token));
     OMM_TRY(put_file(out, "token_file", s->token_file));
-    OMM_TRY(put_text(out, "name", s->name));
-    OMM_TRY(put_text(out, "key", s->key_path));
+    OMM_TRY(node_file_put(out, "name", s->name));
+    OMM_TRY(node_file_put(out, "key", s->key_path));
     OMM_TRY(put_file(out, "passphrase_file", s->passphrase_file));
-    OMM_TRY(put_text(out, "state_dir", s->state_path));
+    OMM_TRY(node_file_put(out, "state_dir", s->state_path));
     if (!is_fetched(s->model)) OMM_TRY(put_file(out, "model", s->model));
     OMM_TRY(put_file(out, "data", s->data));
-    if (s->client) OMM_TRY(put_text(out, "client", s->client));
-    OMM_TRY(put_text(out, "hours", hours));
+    if (s->client) OMM_TRY(node_file_put(out, "client", s->client));
+    OMM_TRY(node_file_put(out, "hours", hours));
     return omm_buf_printf(out, "max_cpu_percent: %u\nmax_memory_mb: %u\npriority: idle\n", cpu,
                           memory_mb);
 }
@@ -400,16 +389,18 @@ static omm_err print_done(const setup *s, const omm_public_key *key) {
     const bool is_invited = s->token_file || (s->token && strcmp(s->token, "none") != 0);
     char file[4 * OMM_PATH_MAX] = ""; /* in its place it is found without */
     if (s->config) option_for_shell(file, sizeof file, s->config_path);
-    printf("written: %s\nyour public key%s:\n  %s\nthen: meshmind node --dry-run%s   trains for a "
-           "round "
-           "and shows what would be sent.  It says\n        that it is there, uses the invitation, "
-           "and "
-           "sends nothing that it has learned; that round waits for the next line\n"
-           "      meshmind node%s   takes part, and sends what the dry run has made\n",
-           s->config_path,
-           is_invited ? ", which your invitation lets in"
-                      : "; whoever runs the coordinator must let it in",
-           hex, file, file);
+    printf(
+        "written: %s\nyour public key%s:\n  %s\nthen: meshmind node --dry-run%s   trains for a "
+        "round "
+        "and shows what would be sent.  It says\n        that it is there, uses the invitation, "
+        "and "
+        "sends nothing that it has learned; nobody's round waits for that\n"
+        "      meshmind node%s   takes part, and sends what the dry run has made if its round is "
+        "still open\n",
+        s->config_path,
+        is_invited ? ", which your invitation lets in"
+                   : "; whoever runs the coordinator must let it in",
+        hex, file, file);
     return OMM_OK;
 }
 

@@ -297,7 +297,16 @@ static void print_manifest(json_t *root) {
     }
 }
 
-static omm_err show(const char *dir, omm_bytes bytes, omm_arena *arena, bool json) {
+static void print_next(bool is_told) {
+    printf("These are all the bytes that the next start without --dry-run sends. %s\n",
+           is_told
+               ? "The coordinator knows that it was a dry run, and does not wait for them: if the "
+                 "round is over by then, they are refused as late."
+               : "The coordinator could not be told that it was a dry run: if the round is open "
+                 "it waits for them until its deadline.");
+}
+
+static omm_err show(const char *dir, omm_bytes bytes, bool is_told, omm_arena *arena, bool json) {
     omm_envelope envelope;
     omm_submission submission;
     OMM_TRY(omm_envelope_open_as(&envelope, OMM_CONTEXT_SUBMISSION, bytes));
@@ -307,20 +316,19 @@ static omm_err show(const char *dir, omm_bytes bytes, omm_arena *arena, bool jso
     if (err == OMM_OK && json) {
         err = omm_json_set_str(root, "dir", dir);
         if (err == OMM_OK) err = omm_json_set_bool(root, "sent", false);
+        if (err == OMM_OK) err = omm_json_set_bool(root, "told", is_told);
         if (err == OMM_OK) err = print_json(root);
     } else if (err == OMM_OK) {
         printf("not sent: %s/%s, the signed manifest (%zu bytes), and %s/%s, the update\n", dir,
                OMM_NODE_DRY_ENVELOPE, bytes.size, dir, OMM_NODE_DRY_PAYLOAD);
         print_manifest(root);
-        printf(
-            "These are all the bytes that the next start without --dry-run sends. The round waits "
-            "for it until its deadline.\n");
+        print_next(is_told);
     }
     json_decref(root);
     return err;
 }
 
-omm_err node_show_submission(const char *dir, bool json) {
+omm_err node_show_submission(const char *dir, bool is_told, bool json) {
     char path[OMM_PATH_MAX];
     omm_buf bytes;
     omm_arena arena;
@@ -328,7 +336,7 @@ omm_err node_show_submission(const char *dir, bool json) {
     omm_buf_init(&bytes, OMM_ENVELOPE_BYTES_MAX);
     omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
     omm_err err = omm_file_read(&bytes, path);
-    if (err == OMM_OK) err = show(dir, omm_buf_view(&bytes), &arena, json);
+    if (err == OMM_OK) err = show(dir, omm_buf_view(&bytes), is_told, &arena, json);
     omm_arena_fini(&arena);
     omm_buf_fini(&bytes);
     return err;

@@ -148,9 +148,15 @@ static void start_clock(omm_coord *c, uint64_t now_ms) {
     c->since_ms = now_ms;
 }
 
+/* Everybody else has spoken.  Where that is not enough for a round it waits: a dry run makes none void. */
+static bool is_all_but_dry(const omm_coord *c) {
+    return c->accepted_count >= c->o.policy.accept_min &&
+           c->accepted_count + c->refused_count + coord_declined_dry(c) >= c->selected_count;
+}
+
 static bool is_collected(const omm_coord *c, uint64_t now_ms) {
-    return c->accepted_count + c->refused_count >= c->selected_count || coord_round_has_enough(c) ||
-           now_ms >= coord_deadline_ms(c);
+    return c->accepted_count + c->refused_count >= c->selected_count || is_all_but_dry(c) ||
+           coord_round_has_enough(c) || now_ms >= coord_deadline_ms(c);
 }
 
 uint64_t coord_next_deadline(const omm_coord *c, uint64_t now_ms) {

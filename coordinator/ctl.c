@@ -97,10 +97,20 @@ static void say(ctl *c, const char *how) {
     hang_up(c);
 }
 
-static void refuse(ctl *c, const char *why) {
+static void say_no(ctl *c, const char *how, const char *why) {
     omm_buf_clear(&c->answer);
     (void)!omm_buf_printf(&c->answer, "%s\n", why);
-    say(c, "error\n");
+    say(c, how);
+}
+
+static void refuse(ctl *c, const char *why) {
+    say_no(c, CTL_REFUSED, why);
+}
+
+/* Is it about the word or about the run as it stands?  Else the coordinator cannot do what it should. */
+static bool is_refusal(omm_err err) {
+    return err == OMM_ERR_USAGE || err == OMM_ERR_CONFIG || err == OMM_ERR_NOT_FOUND ||
+           err == OMM_ERR_STATE || err == OMM_ERR_TOO_BIG;
 }
 
 /* Into logs and JSON goes only what is UTF-8 and has no NUL. */
@@ -156,7 +166,7 @@ void ctl_poll(ctl *c, bool is_free, ctl_act act, void *ud) {
     omm_buf_clear(&c->answer);
     if (err == OMM_OK) err = act(ud, &c->answer, &request);
     if (err == OMM_OK)
-        say(c, "ok\n");
+        say(c, CTL_OK);
     else
-        refuse(c, omm_err_sentence());
+        say_no(c, is_refusal(err) ? CTL_REFUSED : CTL_FAILED, omm_err_sentence());
 }

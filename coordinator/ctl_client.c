@@ -111,17 +111,20 @@ static omm_err receive(omm_buf *out, int fd, uint64_t begin_ms, uint64_t timeout
 }
 
 static omm_err take_answer(omm_buf *answer, omm_bytes got) {
-    static const char ok[] = "ok\n", no[] = "error\n";
-    bool is_ok = got.size >= sizeof ok - 1 && memcmp(got.data, ok, sizeof ok - 1) == 0;
-    bool is_no = got.size >= sizeof no - 1 && memcmp(got.data, no, sizeof no - 1) == 0;
-    if (!is_ok && !is_no)
-        return omm_raise(OMM_ERR_CLOSED, "the coordinator ended before it answered");
-    size_t from = is_ok ? sizeof ok - 1 : sizeof no - 1;
-    OMM_TRY(omm_buf_append(answer, got.data + from, got.size - from));
-    if (is_ok) return OMM_OK;
-    size_t size = got.size - from;
-    if (size > 0 && got.data[got.size - 1] == '\n') size--; /* a sentence has no line end */
-    return omm_raise(OMM_ERR_STATE, "%.*s", (int)size, (const char *)got.data + from);
+    static const struct {
+        const char *line;
+        omm_err err;
+    } kinds[] = {{CTL_OK, OMM_OK}, {CTL_REFUSED, OMM_ERR_STATE}, {CTL_FAILED, OMM_ERR_IO}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const size_t from = strlen(kinds[i].line);
+        if (got.size < from || memcmp(got.data, kinds[i].line, from) != 0) continue;
+        OMM_TRY(omm_buf_append(answer, got.data + from, got.size - from));
+        if (kinds[i].err == OMM_OK) return OMM_OK;
+        size_t size = got.size - from;
+        if (size > 0 && got.data[got.size - 1] == '\n') size--; /* a sentence has no line end */
+        return omm_raise(kinds[i].err, "%.*s", (int)size, (const char *)got.data + from);
+    }
+    return omm_raise(OMM_ERR_CLOSED, "the coordinator ended before it answered");
 }
 
 static bool is_utf8(const char *text) {

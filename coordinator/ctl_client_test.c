@@ -51,7 +51,7 @@ static omm_err ask(uint64_t timeout_ms, const char *want) {
     const uint64_t begin_ns = omm_measure_ns();
     const omm_err err = omm_coord_ctl_ask(&answer, s_folder, "status", "", timeout_ms);
     const uint64_t took_ms = (omm_measure_ns() - begin_ns) / 1000000;
-    CHECK((err == OMM_OK) == (want[0] != '\0'));
+    CHECK(err != OMM_OK || want[0]);
     CHECK(omm_bytes_equal(omm_buf_view(&answer), omm_bytes_str(want)));
     if (err == OMM_ERR_TIMEOUT) {
         CHECK(strstr(omm_err_sentence(), "it may still be done"));
@@ -104,6 +104,20 @@ static void *answer_late(void *ud) {
     return NULL;
 }
 
+static void *fail(void *ud) {
+    const int fd = take_question(*(const int *)ud);
+    CHECK_EQ(send(fd, "failed\nno room\n", 15, MSG_NOSIGNAL), 15);
+    close(fd);
+    return NULL;
+}
+
+static void *refuse(void *ud) {
+    const int fd = take_question(*(const int *)ud);
+    CHECK_EQ(send(fd, "error\nnot now\n", 14, MSG_NOSIGNAL), 14);
+    close(fd);
+    return NULL;
+}
+
 static void test_with(void *(*coordinator)(void *), uint64_t wait_ms, omm_err end,
                       const char *want) {
     int door = connect_or_listen(true);
@@ -142,6 +156,10 @@ int main(void) {
     test_crowded();
     test_with(drip, SHORT_MS, OMM_ERR_TIMEOUT, "");
     test_with(answer_late, LONG_MS, OMM_OK, "fine\n");
+    test_with(fail, LONG_MS, OMM_ERR_IO, "no room\n");
+    CHECK_EQ(strcmp(omm_err_sentence(), "no room"), 0);
+    test_with(refuse, LONG_MS, OMM_ERR_STATE, "not now\n");
+    CHECK_EQ(strcmp(omm_err_sentence(), "not now"), 0);
     CHECK_OK(omm_dir_remove(s_folder));
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

@@ -31,8 +31,11 @@ static struct {
     uint32_t uid;
 } s_done;
 
+static omm_err s_fails; /* OK: what is asked is done */
+
 static omm_err act(void *ud, omm_buf *answer, const ctl_request *request) {
     (void)ud;
+    if (s_fails != OMM_OK) return omm_raise(s_fails, "no");
     s_done.count++;
     s_done.action = request->action;
     s_done.uid = request->uid;
@@ -94,6 +97,24 @@ static void test_words(void) {
     look(true);
     expect(fd, "error\npause takes no argument, and got now\n");
     CHECK_EQ(s_done.count, 2);
+}
+
+/* Whose fault it is that nothing was done: the word's, or the coordinator's own. */
+static void test_fails(void) {
+    static const struct {
+        omm_err err;
+        const char *want;
+    } cases[] = {{OMM_ERR_USAGE, "error\nno\n"},     {OMM_ERR_CONFIG, "error\nno\n"},
+                 {OMM_ERR_NOT_FOUND, "error\nno\n"}, {OMM_ERR_STATE, "error\nno\n"},
+                 {OMM_ERR_TOO_BIG, "error\nno\n"},   {OMM_ERR_IO, "failed\nno\n"},
+                 {OMM_ERR_NOMEM, "failed\nno\n"},    {OMM_ERR_FORMAT, "failed\nno\n"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        s_fails = cases[i].err;
+        const int fd = say("pause\n", 6);
+        look(true);
+        expect(fd, cases[i].want);
+    }
+    s_fails = OMM_OK;
 }
 
 /* Neither text that is none nor a line without end is given to anybody, and who sent it hears why. */
@@ -185,6 +206,7 @@ int main(void) {
     (void)umask(mask);
     test_mode();
     test_words();
+    test_fails();
     test_lines();
     test_time();
     test_busy();

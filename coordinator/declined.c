@@ -1,6 +1,7 @@
 /* declined.c - owns what nodes say of why they give nothing to the round: noted from their polls, told to the operator.
  *
- * In memory alone.  Evidence does not depend on it, and who declines says so again within seconds of a restart.
+ * In memory alone.  Evidence does not depend on it, and who declines says so again within seconds of a restart.  Of all
+ * reasons a dry run alone changes what the coordinator does: a round that has enough does not wait for such a node.
  */
 #include "declined.h"
 
@@ -34,7 +35,7 @@ void declined_list(char out[DECLINED_LIST_SIZE], const declined_counts *counts) 
 
 void coord_declined_begin(omm_coord *c) {
     c->declined_logged = 0;
-    c->declined_told = false;
+    c->declined_told = c->has_dry = false;
     for (size_t i = 0; i < c->o.run->node_count; i++) {
         c->nodes[i].declined = OMM_DECLINED_NOTHING;
         c->nodes[i].declined_logged = 0;
@@ -45,6 +46,14 @@ void coord_declined_list(char out[DECLINED_LIST_SIZE], const omm_coord *c) {
     declined_counts counts = {0};
     for (size_t i = 0; i < c->o.run->node_count; i++) declined_add(&counts, c->nodes[i].declined);
     declined_list(out, &counts);
+}
+
+uint32_t coord_declined_dry(const omm_coord *c) {
+    uint32_t count = 0;
+    for (size_t i = 0; c->has_dry && i < c->o.run->node_count; i++)
+        count += c->nodes[i].selected && !c->nodes[i].settled && !c->nodes[i].upload.active &&
+                 c->nodes[i].declined == OMM_DECLINED_DRY;
+    return count;
 }
 
 static omm_log_level level_of(omm_coord *c, coord_node *n) {
@@ -86,6 +95,7 @@ void coord_declined_note(omm_coord *c, uint32_t node, uint32_t declined) {
     char text[OMM_DECLINED_TEXT_SIZE];
     omm_declined_text(text, declined);
     n->declined = declined;
+    if (declined == OMM_DECLINED_DRY) c->has_dry = true;
     omm_log_event(c->o.log, level_of(c, n), "node_declines", OMM_LOG_INT("round", c->round),
                   OMM_LOG_STR("node", c->o.run->nodes[node].name),
                   OMM_LOG_STR("reason", text[0] ? text : "none any more"));

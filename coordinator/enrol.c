@@ -298,5 +298,5 @@ omm_err coord_enrol_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms, omm_by
     if (node < 0) OMM_TRY(coord_canary_knows(&is_candidate, c, &id));
     if (node < 0 && !is_candidate) OMM_TRY(let_stranger_in(&challenged, c, &enrol, &envelope.key));
     if (challenged) return reply_challenge(reply, c, now_ms);
-    return coord_reply_wait(reply, c);
+    return omm_reply_encode(reply, &(omm_reply){.kind = OMM_REPLY_WAIT}); /* 0: it is in */
 }

@@ -162,6 +162,7 @@ struct omm_coord {
     uint32_t refusals_logged; /* in this round */
     uint32_t declined_logged; /* the same */
     bool declined_told;       /* that too few are left for this round */
+    bool has_dry;             /* somebody has said in this round that it is a dry run */
 
     bool is_void;
     uint64_t weight_sum;
@@ -444,6 +445,8 @@ void coord_declined_begin(omm_coord *c);
 void coord_declined_note(omm_coord *c, uint32_t node, uint32_t declined);
 /* Of this round; until the next one opens, of the last one. */
 void coord_declined_list(char out[DECLINED_LIST_SIZE], const omm_coord *c);
+/* Nodes of the open round that it need not wait for: they said so themselves, and may give all the same. */
+uint32_t coord_declined_dry(const omm_coord *c);
 
 /* ---- rollback.c ---- */
 OMM_CHECKED omm_err coord_rollback_load(omm_coord *c); /* what was asked for before a restart */

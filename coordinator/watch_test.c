@@ -605,7 +605,7 @@ static void test_declined_list(void) {
     for (size_t i = 1; i <= OMM_DECLINED_OTHER; i++) counts.of[i] = UINT32_MAX;
     CHECK_EQ(counts.of[OMM_DECLINED_NOTHING], 0);
     declined_list(list, &counts);
-    CHECK(strstr(list, ", paused 4294967295, other 4294967295"));
+    CHECK(strstr(list, ", paused 4294967295, dry 4294967295, other 4294967295"));
 }
 
 /* Time in heavy work adds up over ticks, and the beat goes on meanwhile. */

@@ -1,8 +1,10 @@
 /* base_fetch.c - see omm/base_fetch.h. */
 #include "omm/base_fetch.h"
 
+#include "admission.h"
 #include "base_store.h"
 #include "board.h"
+#include "internal.h"
 #include "mirror.h"
 #include "patience.h"
 
@@ -22,6 +24,7 @@
 #define WAIT_MAX_MS 60000u     /* a longer wait than this is not believed */
 #define STILL_MIN_MS 1000u     /* between attempts where our own disk takes no more, doubling ... */
 #define STILL_MAX_MS 30000u    /* ... up to here */
+#define DOOR_BUSY_MS 600000u   /* of a coordinator from before, whose yes is "wait", too */
 #define DOING_SIZE 160u
 #define TROUBLE_SIZE ((BOARD_DETAIL_SIZE - DOING_SIZE - 64u) / 2)
 #define SOURCES_MAX (OMM_BASE_MIRRORS_MAX * 2u + 1u)
@@ -243,6 +246,70 @@ static omm_err need_manifest(bool *known, fetch *f) {
     return OMM_OK;
 }
 
+/* ---- is it let in? ---- */
+
+/* *again_ms: when to ask again, in `*answer` LATER. */
+static omm_err ask_door(admission_answer *answer, uint64_t *again_ms, fetch *f) {
+    omm_buf envelope;
+    omm_arena arena;
+    omm_reply reply = {0};
+    omm_buf_init(&envelope, OMM_ENVELOPE_BYTES_MAX);
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+    *answer = ADMISSION_LATER;
+    omm_err err = admission_seal(&envelope, &f->node, NULL);
+    if (err == OMM_OK)
+        err = ask(&reply, f,
+                  &(omm_request){.kind = OMM_REQUEST_ENROL, .envelope = omm_buf_view(&envelope)},
+                  f->o->answer_ms, &arena);
+    if (err == OMM_OK) err = admission_read(answer, &f->node, &reply);
+    *again_ms = now_ms(f) + (reply.retry_ms < WAIT_MAX_MS ? reply.retry_ms : WAIT_MAX_MS);
+    if (err == OMM_OK && *answer == ADMISSION_IN && f->node.token)
+        omm_log_event(f->o->log, OMM_LOG_INFO, "enrolled", OMM_LOG_STR("node", f->o->name));
+    omm_arena_fini(&arena);
+    omm_buf_fini(&envelope);
+    return err;
+}
+
+/* Whoever is not let in hears why, and what can be done, before it has fetched anything. */
+static void tell_refusal(fetch *f, omm_err reason) {
+    const char *advice = node_advice(reason);
+    note_trouble(f, true);
+    const size_t used = strlen(f->refused);
+    (void)snprintf(f->refused + used, TROUBLE_SIZE - used, "%s%s", advice[0] ? "; " : "", advice);
+    omm_log_event(f->o->log, OMM_LOG_WARN, "enrol_refused", OMM_LOG_STR("node", f->o->name),
+                  OMM_LOG_STR("reason", omm_err_sentence()), OMM_LOG_STR("advice", advice),
+                  OMM_LOG_STR("then", "the base model is fetched when it is let in"));
+}
+
+/* A model may take hours and gigabytes.  Asks as long as it takes. */
+static omm_err need_admission(fetch *f) {
+    const uint64_t begin_ms = now_ms(f);
+    source asked = {0};
+    if (!f->o->key) return OMM_OK;
+    (void)snprintf(f->doing, sizeof f->doing,
+                   "asks to be let in, before it fetches the base model of %.1f MB",
+                   (double)f->base.size / 1e6);
+    while (!is_stopped(f)) {
+        admission_answer answer;
+        uint64_t again_ms = 0;
+        show_doing(f);
+        wait_for_leave(f);
+        const omm_err err = ask_door(&answer, &again_ms, f);
+        if (is_own_trouble(err) || (err == OMM_OK && answer == ADMISSION_IN)) return err;
+        if (is_stopped(f) || (err == OMM_OK && now_ms(f) - begin_ms >= DOOR_BUSY_MS)) break;
+        if (answer == ADMISSION_REFUSED) {
+            tell_refusal(f, err);
+            again_ms = now_ms(f) + NODE_STRANGER_MS;
+        } else if (err != OMM_OK) {
+            complain(f, "enrol_failed", NULL);
+            back_off(f, &asked);
+            again_ms = asked.not_before_ms;
+        }
+        sleep_until(f, again_ms);
+    }
+    return OMM_OK;
+}
+
 /* ---- pieces from a mirror ---- */
 
 typedef struct mirror_use {
@@ -438,6 +505,9 @@ static omm_err get_model(fetch *f) {
         return omm_raise(OMM_ERR_REFUSED_SIZE,
                          "the base model has %.2f GB, over max_model_gb of %.2f",
                          (double)f->base.size / 1e9, (double)f->o->bytes_max / 1e9);
+    OMM_TRY(need_admission(f));
+    if (is_stopped(f)) return OMM_OK;
+    forget_trouble(f);
     OMM_TRY(base_store_open(&f->store, f->folder, &f->base));
     omm_log_event(f->o->log, OMM_LOG_INFO, "base_fetch", OMM_LOG_STR("node", f->o->name),
                   OMM_LOG_INT("bytes", f->base.size), OMM_LOG_INT("here", f->store.at),
@@ -488,7 +558,13 @@ omm_err omm_base_fetch(omm_base_fetch_result *out, const omm_base_fetch_options 
     for (size_t i = 0; i < OMM_BASE_PARTS_MAX; i++) f->store.fds[i] = -1;
     omm_buf_init(&f->request, OMM_MESSAGE_BYTES_MAX);
     omm_arena_init(&f->arena, OMM_MESSAGE_ARENA_BYTES);
-    f->node = (omm_node_options){.name = options->name, .state_dir = options->state_dir};
+    f->node = (omm_node_options){.name = options->name,
+                                 .state_dir = options->state_dir,
+                                 .key = options->key,
+                                 .coordinator = options->coordinator,
+                                 .run_id = options->run_id,
+                                 .token = options->token,
+                                 .limits = {.work_bits_max = options->work_bits_max}};
     f->patience = (patience){.clock = options->clock,
                              .log = options->log,
                              .name = options->name,

@@ -5,6 +5,7 @@
 #include "mirror.h"
 
 #include "omm/base_fetch.h"
+#include "omm/enrolment.h"
 #include "omm/envelope.h"
 #include "omm/mem.h"
 #include "omm/messages.h"
@@ -340,7 +341,20 @@ typedef enum lie {
     LIE_SHORT,   /* half a chunk, three times */
     LIE_HUGE,    /* a model of 100 GB */
     LIE_WAIT,    /* "come again in a hundred years" */
+    LIE_DOOR,    /* honest, but who is not let in is answered by s_door */
 } lie;
+
+/* What who asks to be let in is answered, one after the other; the last one again and again. */
+typedef struct door_answer {
+    omm_reply_kind kind;
+    omm_err reason;
+    uint32_t bits;     /* of a challenge */
+    bool is_anothers;  /* another key signed it */
+    uint64_t retry_ms; /* 0: it is in */
+} door_answer;
+static const door_answer *s_door;
+static size_t s_door_count;
+static const omm_seed *s_token;
 
 typedef struct liar {
     lie lie;
@@ -348,7 +362,10 @@ typedef struct liar {
     omm_key key, other;
     int lies;
     atomic_bool stop;
-    atomic_int chunks;
+    atomic_int chunks, asked; /* to be let in */
+    int chunks_before;        /* chunks when that was asked last */
+    omm_digest node;          /* whose key it was */
+    bool invited;
 } liar;
 
 static omm_err put_manifest(omm_buf *reply, liar *l) {
@@ -402,6 +419,41 @@ static omm_err put_chunk(omm_buf *reply, liar *l, const omm_request *ask) {
     return err;
 }
 
+static omm_err put_challenge(omm_buf *reply, const liar *l, const door_answer *a) {
+    omm_challenge challenge = {.bits = a->bits};
+    omm_buf payload, envelope;
+    omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
+    omm_buf_init(&envelope, OMM_ENVELOPE_BYTES_MAX);
+    memset(challenge.run_id, 'a', sizeof challenge.run_id - 1);
+    CHECK_OK(omm_challenge_encode(&payload, &challenge));
+    CHECK_OK(omm_envelope_seal(&envelope, OMM_CONTEXT_CHALLENGE, omm_buf_view(&payload),
+                               a->is_anothers ? &l->other : &l->key));
+    const omm_err err = omm_reply_encode(
+        reply, &(omm_reply){.kind = OMM_REPLY_CHALLENGE, .envelope = omm_buf_view(&envelope)});
+    omm_buf_fini(&payload);
+    omm_buf_fini(&envelope);
+    return err;
+}
+
+static omm_err put_door(omm_buf *reply, liar *l, const omm_request *ask, omm_arena *arena) {
+    omm_envelope envelope;
+    omm_enrol enrol;
+    CHECK_OK(omm_envelope_open_as(&envelope, OMM_CONTEXT_ENROL, ask->envelope));
+    CHECK_OK(omm_enrol_decode(&enrol, envelope.payload, arena));
+    CHECK(omm_public_key_equal(&enrol.coordinator, &l->key.public_key) && !enrol.has_work);
+    l->node = omm_key_id(&envelope.key);
+    l->invited = enrol.has_invitation;
+    l->chunks_before = atomic_load(&l->chunks);
+    const size_t at = (size_t)atomic_fetch_add(&l->asked, 1);
+    const door_answer *a = &s_door[at < s_door_count ? at : s_door_count - 1];
+    if (a->kind == OMM_REPLY_CHALLENGE) return put_challenge(reply, l, a);
+    const bool is_no = a->kind == OMM_REPLY_REFUSED;
+    return omm_reply_encode(reply, &(omm_reply){.kind = a->kind,
+                                                .reason = a->reason,
+                                                .sentence = is_no ? "no" : NULL,
+                                                .retry_ms = a->retry_ms});
+}
+
 static void *serve(void *ud) {
     liar *l = ud;
     omm_buf reply;
@@ -415,8 +467,11 @@ static void *serve(void *ud) {
         omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
         CHECK_OK(omm_request_decode(&ask, bytes, &arena));
         omm_buf_clear(&reply);
-        CHECK_OK(ask.kind == OMM_REQUEST_BASE ? put_manifest(&reply, l)
-                                              : put_chunk(&reply, l, &ask));
+        if (ask.kind == OMM_REQUEST_ENROL)
+            CHECK_OK(put_door(&reply, l, &ask, &arena));
+        else
+            CHECK_OK(ask.kind == OMM_REQUEST_BASE ? put_manifest(&reply, l)
+                                                  : put_chunk(&reply, l, &ask));
         omm_arena_fini(&arena);
         CHECK_OK(omm_exchange_reply(exchange, omm_buf_view(&reply)));
     }
@@ -424,7 +479,7 @@ static void *serve(void *ud) {
     return NULL;
 }
 
-/* Sleeping costs the fetch nothing; half a minute of it ends it. */
+/* Sleeping costs the fetch nothing; s_end_ms of it ends it. */
 static _Atomic uint64_t s_now, s_wall_ms;
 static atomic_bool s_stop;
 static uint64_t test_now(void *ud) {
@@ -438,27 +493,32 @@ static uint64_t test_wall(void *ud) {
 enum { PAUSES = 20, PAUSE_MS = 13 * 3600 * 1000 };
 static unsigned
     s_pauses; /* sleeps at a time when it must pause; after PAUSES of them it may go on */
-static bool s_room_later; /* files may grow again when it has slept */
+static uint64_t s_end_ms = 100000; /* it is stopped then */
+static bool s_room_later;          /* files may grow again when it has slept */
 static void test_sleep(void *ud, uint64_t ms) {
     (void)ud;
     if (s_room_later) limit_files(-1);
     s_room_later = false;
     if (atomic_load(&s_wall_ms) > 0 && ++s_pauses == PAUSES) atomic_store(&s_wall_ms, 0);
-    if (atomic_fetch_add(&s_now, ms) + ms > 100000) atomic_store(&s_stop, true);
+    if (atomic_fetch_add(&s_now, ms) + ms > s_end_ms) atomic_store(&s_stop, true);
 }
 
 static const char *s_mirror;           /* NULL: none */
 static const omm_guest_rules *s_guest; /* the same */
+
+static int s_asked; /* to be let in, in the last fetch */
 
 /* Into a folder of this name. */
 static omm_err fetch_into(const char *name, omm_base_fetch_result *result, lie which, int *chunks) {
     static int number;
     liar l = {.lie = which};
     pthread_t thread;
+    omm_key node;
     char url[64];
     (void)snprintf(url, sizeof url, "inproc://base-fetch-%d", ++number);
     omm_key_generate(&l.key);
     omm_key_generate(&l.other);
+    omm_key_generate(&node);
     omm_server_options server = omm_server_options_default();
     CHECK_OK(omm_server_open(&l.server, &server));
     CHECK_OK(omm_server_listen(l.server, url));
@@ -475,6 +535,9 @@ static omm_err fetch_into(const char *name, omm_base_fetch_result *result, lie w
                                       .state_dir = state,
                                       .url = url,
                                       .coordinator = l.key.public_key,
+                                      .key = which == LIE_DOOR ? &node : NULL,
+                                      .token = s_token,
+                                      .work_bits_max = 20,
                                       .bytes_max = 16000000000u,
                                       .answer_ms = 1000,
                                       .stall_s = s_mirror ? 600 : 1,
@@ -490,6 +553,11 @@ static omm_err fetch_into(const char *name, omm_base_fetch_result *result, lie w
     CHECK_EQ(pthread_join(thread, NULL), 0);
     omm_server_close(l.server);
     *chunks = atomic_load(&l.chunks);
+    s_asked = atomic_load(&l.asked);
+    const omm_digest id = omm_key_id(&node.public_key);
+    if (s_asked > 0)
+        CHECK(omm_digest_equal(&id, &l.node) && l.invited == (s_token != NULL) &&
+              l.chunks_before == 0);
     return err;
 }
 
@@ -627,6 +695,67 @@ static void test_coordinators(void) {
     CHECK(strstr(omm_err_sentence(), "100.00 GB, over max_model_gb of 16.00") && chunks == 0);
 }
 
+/* ---- who is let in ---- */
+
+static const door_answer s_yes = {.kind = OMM_REPLY_WAIT};
+static const door_answer s_busy = {.kind = OMM_REPLY_WAIT, .retry_ms = 30000};
+
+static door_answer no(omm_err reason) {
+    return (door_answer){.kind = OMM_REPLY_REFUSED, .reason = reason};
+}
+
+static door_answer work(uint32_t bits, bool is_anothers) {
+    return (door_answer){.kind = OMM_REPLY_CHALLENGE, .bits = bits, .is_anothers = is_anothers};
+}
+
+/* Nothing is fetched before the coordinator says that it is let in, or may work for that.  A hundred seconds, after which the
+ * fetch is stopped, are two attempts: the second is a minute after the first. */
+static void lets_in(door_answer first, door_answer then, bool lets, int asked) {
+    const door_answer answers[] = {first, then};
+    omm_base_fetch_result result;
+    int chunks = 0;
+    s_door = answers;
+    s_door_count = 2;
+    CHECK_OK(fetch(&result, LIE_DOOR, &chunks));
+    CHECK_EQ(s_asked, asked);
+    CHECK_EQ(chunks, lets ? 8 : 0);
+    CHECK_EQ(result.path[0] != '\0', lets);
+    if (lets) check_model(&result);
+}
+
+static void test_door(void) {
+    const omm_seed token = omm_seed_from_u64(7);
+    const door_answer unknown = no(OMM_ERR_REFUSED_KEY), used = no(OMM_ERR_REFUSED_INVITATION);
+    lets_in(s_yes, unknown, true, 1);
+    s_token = &token;
+    lets_in(s_yes, used, true, 1);
+    lets_in(used, used, false, 2);
+    s_token = NULL;
+    lets_in(unknown, s_yes, true, 2);
+    lets_in(no(OMM_ERR_REFUSED_FULL), no(OMM_ERR_REFUSED_LATE), false, 2);
+    lets_in(no(OMM_ERR_REFUSED_FORMAT), unknown, true, 1); /* does not know the question */
+    lets_in(work(20, false), unknown, true, 1);            /* it works when it has the model */
+    lets_in(work(21, false), work(21, false), false, 2);   /* more than its owner allows */
+    lets_in(work(1, true), s_yes, true, 2);                /* that was not the coordinator */
+    lets_in(s_busy, s_yes, true, 2);
+    lets_in(s_busy, unknown, false, 3);
+    s_end_ms = 1000000;
+    lets_in(s_busy, s_busy, true, 21); /* ten minutes: one from before says nothing else */
+    s_end_ms = 100000;
+}
+
+/* What is here already needs nobody's leave. */
+static void test_door_of_a_model(void) {
+    omm_base_fetch_result result;
+    const door_answer unknown = no(OMM_ERR_REFUSED_KEY);
+    int chunks = 0;
+    s_door = &unknown;
+    s_door_count = 1;
+    CHECK_OK(fetch_into("cut", &result, LIE_DOOR, &chunks));
+    check_model(&result);
+    CHECK(s_asked == 0 && chunks == 0);
+}
+
 int main(void) {
     CHECK(mkdtemp(s_folder));
     CHECK_EQ(setenv("TZ", "UTC", 1), 0);
@@ -642,7 +771,9 @@ int main(void) {
     test_split_full();
     test_addresses();
     test_coordinators();
+    test_door();
     test_cut_model();
+    test_door_of_a_model();
     test_full_for_a_while();
     if (has_mirrors())
         test_pause();

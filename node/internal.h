@@ -1,7 +1,7 @@
 /* internal.h - the node's own state, shared by its files.
  *
  *   node.c     open, close, and which event does what in which phase
- *   enrol.c    what a node shows to be let in
+ *   admission.c, enrol.c    what a node shows to be let in
  *   work.c     training and proof of work, outside of step
  *   take.c     an offer: is it followed?  chunks of the global adapter
  *   give.c     a finished training: residual, codec, manifest, signature; receipts
@@ -36,6 +36,7 @@
 #define NODE_WAIT_MAX_MS 600000u      /* a longer wait than this is not believed */
 #define NODE_WHOLE_FAILURES 3u        /* of sending a submission whole: then without its payload */
 #define NODE_NEEDS_SPARE 64u          /* over four per chunk, the coordinator asks without end */
+#define NODE_TELLING_FAILURES 3u      /* then a dry run goes on unheard */
 #define NODE_UNSIGNED_REFUSALS_MAX 3u /* then a submission without a verdict is given up */
 
 typedef enum node_phase {
@@ -47,6 +48,8 @@ typedef enum node_phase {
     NODE_DONE,
     NODE_ENROLLING,
     NODE_PROVING,
+    NODE_TELLING, /* that this is a dry run, for whose submission the round need not wait */
+    NODE_SHOWING, /* of a dry run: the submission is made, and stays here */
 } node_phase;
 
 /* The offer that is followed. */
@@ -109,6 +112,7 @@ struct omm_node {
     char left[OMM_NODE_REFUSED_SIZE]; /* why, the last round without a verdict */
     omm_declined declined; /* the same for the coordinator, from then until an offer is followed */
     bool said_declined;    /* in the last poll */
+    bool told_dry;         /* the coordinator has heard that this is a dry run */
     char refused
         [OMM_NODE_REFUSED_SIZE]; /* by the last answers to polls and to who asks to be let in */
     const char *advice;          /* what can be done about it; "": nothing is known */

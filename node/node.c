@@ -11,7 +11,8 @@
 #define COUNTER_DOUBLINGS_MAX 22u /* 2^32 a step: a liar's refusals must not use it up */
 
 static const char *const s_phase_names[] = {"polling",   "fetching", "training",  "submitting",
-                                            "uploading", "done",     "enrolling", "proving"};
+                                            "uploading", "done",     "enrolling", "proving",
+                                            "telling",   "showing"};
 
 omm_node_limits omm_node_limits_default(void) {
     return (omm_node_limits){.rank_max = 256,
@@ -50,7 +51,8 @@ static omm_err load(omm_node *node) {
     OMM_TRY(node_submission_restore(node));
     bool ends = false;
     OMM_TRY(node_close_restore(&ends, node));
-    node->phase = ends ? NODE_DONE : node->submission.size > 0 ? NODE_SUBMITTING : NODE_POLLING;
+    const node_phase gives = node->o.is_dry ? NODE_TELLING : NODE_SUBMITTING;
+    node->phase = ends ? NODE_DONE : node->submission.size > 0 ? gives : NODE_POLLING;
     return OMM_OK;
 }
 
@@ -86,6 +88,11 @@ void omm_node_close(omm_node *node) {
 
 /* ---- requests ---- */
 
+static omm_declined declines_for(const omm_node *node) {
+    if (node->is_terse) return OMM_DECLINED_NOTHING;
+    return node->phase == NODE_TELLING ? OMM_DECLINED_DRY : node->declined;
+}
+
 static omm_err build_poll(omm_node *node) {
     if (node->counter + 1 > node->counter_kept) {
         OMM_TRY(node_keep_put_u64(node, KEEP_COUNTER, node->counter + OMM_COUNTER_BLOCK));
@@ -93,7 +100,7 @@ static omm_err build_poll(omm_node *node) {
     }
     omm_poll poll = {.rounds_seen = node->rounds_seen,
                      .counter = node->counter + 1,
-                     .declined = node->is_terse ? OMM_DECLINED_NOTHING : node->declined};
+                     .declined = declines_for(node)};
     memcpy(poll.run_id, node->run_id, sizeof poll.run_id);
     omm_buf payload;
     omm_buf envelope;
@@ -105,7 +112,8 @@ static omm_err build_poll(omm_node *node) {
     if (err == OMM_OK) {
         omm_request request = {.kind = OMM_REQUEST_POLL,
                                .envelope = omm_buf_view(&envelope),
-                               .whole = node->o.whole && !node->is_plain};
+                               .whole = node->o.whole && !node->is_plain &&
+                                        node->phase != NODE_TELLING}; /* it has the adapter */
         err = omm_request_encode(&node->request, &request);
     }
     if (err == OMM_OK) node->counter++;
@@ -119,7 +127,8 @@ static omm_err build_poll(omm_node *node) {
 static omm_err build_request(omm_node *node) {
     omm_request request = {0};
     switch (node->phase) {
-    case NODE_POLLING: return build_poll(node);
+    case NODE_POLLING:
+    case NODE_TELLING: return build_poll(node);
     case NODE_ENROLLING: return node_enrol_request(&node->request, node);
     case NODE_FETCHING:
         request.kind = OMM_REQUEST_GET;
@@ -135,6 +144,7 @@ static omm_err build_request(omm_node *node) {
         break;
     case NODE_TRAINING:
     case NODE_PROVING:
+    case NODE_SHOWING:
     case NODE_DONE: OMM_ASSERT(false); /* no request in this phase */
     }
     return omm_request_encode(&node->request, &request);
@@ -158,9 +168,19 @@ static void wait_backoff(omm_node *node, uint64_t now_ms) {
     wait(node, now_ms, ms < NODE_BACKOFF_MAX_MS ? ms : NODE_BACKOFF_MAX_MS);
 }
 
+/* A dry run has told the coordinator, or cannot. */
+static void end_telling(omm_node *node) {
+    node->failures = 0;
+    enter(node, node->submission.size > 0 ? NODE_SHOWING : NODE_TRAINING);
+}
+
 /* No answer, or none that can be read: the same request again, later. */
 static void failed(omm_node *node, uint64_t now_ms) {
     node->failures++;
+    if (node->phase == NODE_TELLING && node->failures >= NODE_TELLING_FAILURES) {
+        end_telling(node);
+        return;
+    }
     if (node->phase == NODE_SUBMITTING && node->failures == NODE_WHOLE_FAILURES)
         omm_buf_clear(&node->request); /* but without its payload */
     wait_backoff(node, now_ms);
@@ -255,8 +275,9 @@ static bool has_become_terse(omm_node *node, const omm_reply *reply) {
 }
 
 static omm_err on_global(omm_node *node, bool complete) {
+    const node_phase next = node->o.is_dry && !node->is_terse ? NODE_TELLING : NODE_TRAINING;
     if (complete) OMM_TRY(node_load_checkpoint(node));
-    enter(node, complete ? NODE_TRAINING : NODE_FETCHING);
+    enter(node, complete ? next : NODE_FETCHING);
     return OMM_OK;
 }
 
@@ -313,6 +334,16 @@ static omm_err on_poll_reply(omm_node *node, uint64_t now_ms, const omm_reply *r
         complain(node, "reply_ignored", "not an answer to a poll");
         wait(node, now_ms, NODE_DECLINED_MS);
     }
+    return OMM_OK;
+}
+
+/* A dry run asks for nothing new: the offer, once more, says that it was heard.  What else is said of the round counts
+ * as ever, unless all that is to be shown is here. */
+static omm_err on_telling_reply(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
+    const bool is_heard = reply->kind == OMM_REPLY_OFFER;
+    if (!is_heard && node->submission.size == 0) return on_poll_reply(node, now_ms, reply);
+    node->told_dry = is_heard;
+    end_telling(node);
     return OMM_OK;
 }
 
@@ -441,12 +472,14 @@ static omm_err on_reply(omm_node *node, uint64_t now_ms, omm_bytes bytes) {
         node->failures = 0;
         switch (node->phase) {
         case NODE_POLLING: err = on_poll_reply(node, now_ms, &reply); break;
+        case NODE_TELLING: err = on_telling_reply(node, now_ms, &reply); break;
         case NODE_ENROLLING: err = on_enrol_reply(node, now_ms, &reply); break;
         case NODE_FETCHING: err = on_get_reply(node, now_ms, &reply); break;
         case NODE_SUBMITTING:
         case NODE_UPLOADING: err = on_submit_reply(node, now_ms, &reply); break;
         case NODE_TRAINING:
         case NODE_PROVING:
+        case NODE_SHOWING:
         case NODE_DONE: break; /* an answer that nobody waits for */
         }
     } else if (err != OMM_ERR_NOMEM) {
@@ -477,7 +510,7 @@ static omm_err on_work_done(omm_node *node, uint64_t now_ms, omm_err work) {
         if (is_own_trouble(err)) return err;
     }
     if (err == OMM_OK)
-        enter(node, NODE_SUBMITTING);
+        enter(node, node->o.is_dry ? NODE_SHOWING : NODE_SUBMITTING);
     else
         give_up_round(node, now_ms, node_declined_by(err, OMM_DECLINED_TRAINING),
                       work != OMM_OK ? omm_err_text(work) : omm_err_sentence());
@@ -493,8 +526,8 @@ static omm_err act(omm_node_action *action, omm_node *node) {
         action->until_ms = node->until_ms;
         return OMM_OK;
     }
-    if (node->phase == NODE_DONE) {
-        action->kind = OMM_NODE_DONE;
+    if (node->phase == NODE_DONE || node->phase == NODE_SHOWING) {
+        action->kind = node->phase == NODE_DONE ? OMM_NODE_DONE : OMM_NODE_SHOW;
         return OMM_OK;
     }
     if (node->phase == NODE_TRAINING) {
@@ -507,7 +540,7 @@ static omm_err act(omm_node_action *action, omm_node *node) {
         return OMM_OK;
     }
     if (node->request.size == 0) OMM_TRY(build_request(node));
-    if (node->phase == NODE_SUBMITTING && !node->o.is_dry) OMM_TRY(node_history_sends(node));
+    if (node->phase == NODE_SUBMITTING) OMM_TRY(node_history_sends(node));
     action->kind = OMM_NODE_SEND;
     action->request = omm_buf_view(&node->request);
     action->is_retry = node->sent_before;
@@ -558,6 +591,7 @@ omm_node_status omm_node_get_status(const omm_node *node) {
     memcpy(status.run_id, node->run_id, sizeof status.run_id);
     memcpy(status.last_reason, node->last_reason, sizeof status.last_reason);
     memcpy(status.refused, node->refused, sizeof status.refused);
+    status.told_dry = node->told_dry;
     status.advice = node->advice ? node->advice : "";
     memcpy(status.left, node->left, sizeof status.left);
     return status;

@@ -84,7 +84,8 @@ static void show(service *s) {
         const char *phase, *state;
     } states[] = {{"polling", "waiting"},    {"fetching", "fetching"}, {"training", "training"},
                   {"submitting", "sending"}, {"uploading", "sending"}, {"done", "done"},
-                  {"enrolling", "waiting"},  {"proving", "proving"}};
+                  {"enrolling", "waiting"},  {"proving", "proving"},   {"telling", "waiting"},
+                  {"showing", "stopped"}};
     const omm_node_status status = omm_node_get_status(s->node);
     const char *state = status.phase;
     for (size_t i = 0; i < sizeof states / sizeof *states; i++)
@@ -237,7 +238,8 @@ static omm_node_event perform(service *s, const omm_node_action *action) {
     case OMM_NODE_SEND: return exchange(s, action->request);
     case OMM_NODE_WORK: return work(s);
     case OMM_NODE_WAIT: sleep_until(s, jittered_ms(s, action->until_ms)); break;
-    case OMM_NODE_DONE: break;
+    case OMM_NODE_DONE:
+    case OMM_NODE_SHOW: break;
     }
     return (omm_node_event){.kind = OMM_NODE_TICK};
 }
@@ -254,12 +256,6 @@ static omm_err write_submission(const service *s) {
         OMM_TRY(omm_file_write(path, parts[i], 0600));
     }
     return OMM_OK;
-}
-
-static bool has_submission(const service *s) {
-    omm_bytes envelope, payload;
-    omm_node_get_submission(&envelope, &payload, s->node);
-    return envelope.size > 0;
 }
 
 static omm_err run(omm_node_service_result *result, service *s) {
@@ -293,7 +289,7 @@ static omm_err run(omm_node_service_result *result, service *s) {
             result->is_done = true;
             break;
         }
-        if (s->o->dry_dir && has_submission(s)) {
+        if (action.kind == OMM_NODE_SHOW) {
             result->is_dry = true;
             OMM_TRY(write_submission(s));
             break;

@@ -382,7 +382,9 @@ static void test_declined_texts(void) {
     check_declined_text(1, "base", "base: its model or tokenizer is another one");
     check_declined_text(12, "paused",
                         "paused: its owner's machine was needed; it goes on by itself");
-    check_declined_text(13, "other", "other (13)");
+    check_declined_text(
+        13, "dry", "dry: a dry run: its owner looks first, and the round need not wait for it");
+    check_declined_text(14, "other", "other (14)");
     check_declined_text(UINT32_MAX, "other", "other (4294967295)");
     for (uint32_t why = 1; why < OMM_DECLINED_OTHER; why++) {
         char is[OMM_DECLINED_TEXT_SIZE];

@@ -161,6 +161,7 @@ static omm_err follow(sim *s, sim_peer *peer, const omm_node_action *action) {
         return sim_queue_push(&s->queue, at, peer->index, SIM_WAKE);
     }
     case OMM_NODE_DONE: peer->done = true; return note(s, peer, "done", 0);
+    case OMM_NODE_SHOW: break; /* no simulated node is dry */
     }
     return omm_raise(OMM_ERR_STATE, "node %s wants action %d", peer->spec->name, (int)action->kind);
 }

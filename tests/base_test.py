@@ -127,7 +127,7 @@ class Federation:
     def __init__(self, folder):
         self.folder, self.port, self.http, self.running = folder, free_port(), free_port(), []
         self.public, self.state = {}, "coordinator"
-        for name in ("coordinator", "bundle", "cafe-02"):
+        for name in ("coordinator", "bundle", "cafe-02", "late"):
             done = subprocess.run([MESHMIND, "keygen", "--json", "--out", folder / f"{name}.key"], capture_output=True, text=True, check=True)
             self.public[name] = json.loads(done.stdout)["public_key"]
         (folder / "base").symlink_to(SOURCE / "scenarios" / "base")
@@ -146,10 +146,10 @@ class Federation:
         check(process.poll() is None, self.log("coordinator")[-2000:])
         return process
 
-    def node(self, case, mirrors=(), private=True, more="", key=None, port=None):
+    def node(self, case, mirrors=(), private=True, more="", key=None, port=None, own="cafe-02"):
         listed = "".join(f"  - {m}\n" for m in mirrors)
         (self.folder / f"{case}.yaml").write_text(
-            f"coordinator: tcp://127.0.0.1:{port or self.port}\nname: cafe-02\nstate_dir: {case}\nkey: cafe-02.key\n"
+            f"coordinator: tcp://127.0.0.1:{port or self.port}\nname: cafe-02\nstate_dir: {case}\nkey: {own}.key\n"
             f"coordinator_key: {key or self.public['coordinator']}\ndata: base/train.jsonl\nclient: cafe-02\nthreads: 1\n"
             f"priority: normal\nanswer_ms: 1000\nmirror_stall_s: {STALL_S}\nprivate_mirrors: {'true' if private else 'false'}\n{more}"
             + ("mirrors:\n" + listed if listed else ""))
@@ -340,6 +340,28 @@ def configuration(f):
     f.stop(first)
 
 
+def lets_in_first(f):
+    """Whoever is not let in fetches nothing, and reads why; let in, it fetches."""
+    f.state = "invites"
+    coordinator = f.coordinator("enrolment: invitation\nnode_max: 8\n")
+    token = f.folder / "late.token"
+    token.write_text("invite-" + "c7" * 32)
+    token.chmod(0o600)
+    process = f.node("late", own="late", more="token_file: late.token\n")
+    says(f, "late", r"asks to be let in, before it fetches the base model of \d+\.\d MB; without success for \d+ s: "
+         "the coordinator: invitation: unknown in this run; ask whoever runs the coordinator for another invitation")
+    check(f.events("late", "enrol_refused") and f.files("late") == ["manifest.env"], f"it has {f.files('late')}: {f.log('late')}")
+    f.stop(process)
+    done = subprocess.run([MESHMIND, "coordinator", "ctl", "-c", f.folder / "coordinator.yaml", "invite"], capture_output=True, text=True, check=True)
+    token.write_text(re.search("invite-[0-9a-f]{64}", done.stdout)[0])
+    process = f.start("node", "late")
+    fetched(f, "late", process)
+    check(re.search(r"(?s)\benrolled\b.*\bbase_fetch\b", f.log("late")) and not f.events("late", "asks_to_join"), f.log("late"))
+    f.stop(process)
+    f.stop(coordinator)
+    f.state = "coordinator"
+
+
 def named_mirrors(f, url):
     """The coordinator names a mirror and sends nothing itself; then a node without a model takes part, in a run whose only round has not
     waited in vain for one that was killed here before."""
@@ -383,6 +405,7 @@ def main():
         traffic(f)
         configuration(f)
         f.stop(coordinator)
+        lets_in_first(f)
         comes_back(f, url)
         named_mirrors(f, url)
     finally:

@@ -167,6 +167,94 @@ static void after_a_restart(void) {
     peer_close(&p);
 }
 
+/* ---- dry runs ---- */
+
+static bool is_open(const peer *p) {
+    return omm_coord_get_status(p->f.coord).state == OMM_COORD_OPEN;
+}
+
+/* Of three nodes, whose round is open for 20 s, the peer says this; when the round has ended: 0, it is open at `until_ms`. */
+static uint64_t ends_ms(uint32_t declined, uint32_t accept_min, uint64_t until_ms) {
+    peer p;
+    fed_options o = peer_options();
+    o.accept_min = accept_min;
+    peer_open(&p, &o);
+    peer_until_open(&p, 0);
+    say(&p, declined);
+    while (is_open(&p) && p.f.now_ms < until_ms) CHECK(fed_step(&p.f));
+    const uint64_t at_ms = is_open(&p) ? 0 : p.f.now_ms;
+    while (!omm_coord_is_done(p.f.coord)) CHECK(fed_step(&p.f));
+    const omm_round_record round = peer_last_round(&p);
+    CHECK(round.accepted_count == 2 &&
+          round.missing_count == 1); /* as of anybody who gave nothing */
+    fed_seal_and_verify(&p.f);
+    peer_close(&p);
+    return at_ms;
+}
+
+/* A round that has enough ends without it, and not one that has not, or for who declines for another reason. */
+static void dry_is_not_waited_for(void) {
+    const uint64_t early_ms = 10000;
+    CHECK(ends_ms(OMM_DECLINED_DRY, 2, early_ms) > 0);
+    CHECK_EQ(ends_ms(OMM_DECLINED_DRY, 3, early_ms), 0);
+    CHECK_EQ(ends_ms(OMM_DECLINED_BASE, 2, early_ms), 0);
+    CHECK_EQ(ends_ms(OMM_DECLINED_NOTHING, 2, early_ms), 0);
+}
+
+/* The same when all others have given before it says so: the round ends with its word. */
+static void dry_is_said_last(void) {
+    peer p;
+    const fed_options o = peer_options();
+    peer_open(&p, &o);
+    peer_until_open(&p, 0);
+    while (omm_coord_get_status(p.f.coord).accepted < 2) CHECK(fed_step(&p.f));
+    const uint64_t at_ms = p.f.now_ms;
+    CHECK(is_open(&p));
+    say(&p, OMM_DECLINED_DRY);
+    CHECK(p.f.coord_deadline_ms <= p.f.now_ms);
+    while (is_open(&p)) CHECK(fed_step(&p.f));
+    CHECK_EQ(p.f.now_ms, at_ms);
+    peer_close(&p);
+}
+
+/* While the round is open it may give what it has shown, and from its first message on it is waited for again. */
+static void dry_may_give(void) {
+    peer p;
+    bool receipt = false;
+    const fed_options o = peer_options();
+    peer_open(&p, &o);
+    peer_until_open(&p, 0);
+    peer_fill(&p, NULL);
+    say(&p, OMM_DECLINED_DRY);
+    peer_seal(&p, OMM_CONTEXT_SUBMISSION, &p.f.keys[PEER]);
+    peer_submit(&p);
+    while (omm_coord_get_status(p.f.coord).accepted < 2) CHECK(fed_step(&p.f));
+    for (int i = 0; i < 4; i++) CHECK(fed_step(&p.f));
+    CHECK(is_open(&p));
+    peer_upload(&p);
+    CHECK_OK(peer_reason_of(&p, &receipt));
+    CHECK(receipt && omm_coord_get_status(p.f.coord).accepted == 3);
+    peer_close(&p);
+}
+
+/* Of a round before, or played again by another, it says nothing. */
+static void dry_of_another_round(void) {
+    peer p;
+    fed_options o = peer_options();
+    o.rounds = 2;
+    peer_open(&p, &o);
+    peer_until_open(&p, 0);
+    say(&p, OMM_DECLINED_DRY);
+    peer_until_open(&p, 1);
+    p.counter--;
+    say(&p, OMM_DECLINED_DRY); /* the offer's own number */
+    CHECK_EQ(heard(&p), OMM_DECLINED_NOTHING);
+    while (omm_coord_get_status(p.f.coord).accepted < 2) CHECK(fed_step(&p.f));
+    for (int i = 0; i < 4; i++) CHECK(fed_step(&p.f));
+    CHECK(is_open(&p));
+    peer_close(&p);
+}
+
 int main(void) {
     is_heard();
     replays_say_nothing();
@@ -175,5 +263,9 @@ int main(void) {
     is_forgotten(false);
     is_forgotten(true);
     after_a_restart();
+    dry_is_not_waited_for();
+    dry_is_said_last();
+    dry_may_give();
+    dry_of_another_round();
     return 0;
 }

@@ -121,6 +121,8 @@ static omm_err send(omm_request_kind kind, omm_context context, omm_bytes payloa
     CHECK(said.kind == OMM_REPLY_WAIT || said.kind == OMM_REPLY_REFUSED ||
           said.kind == OMM_REPLY_RECEIPT);
     omm_err reason = said.kind == OMM_REPLY_WAIT ? OMM_OK : said.reason;
+    if (kind == OMM_REQUEST_ENROL && reason == OMM_OK)
+        CHECK_EQ(said.retry_ms, 0); /* not: ask again */
     s_says[0] = '\0';
     if (said.kind == OMM_REPLY_RECEIPT)
         reason = reason_signed(&said, omm_buf_view(&envelope), key, &arena);

@@ -485,7 +485,8 @@ static void act(fed *f, uint32_t i) {
         return;
     }
     case OMM_NODE_WAIT: act_on(f, i, &(omm_node_event){.kind = OMM_NODE_TICK}); return;
-    case OMM_NODE_DONE: return;
+    case OMM_NODE_DONE:
+    case OMM_NODE_SHOW: return;
     }
 }
 

@@ -275,19 +275,39 @@ static bool is_sent(const victim *v) {
     return is;
 }
 
+static void open_dry(victim *v) {
+    const omm_node_limits limits = omm_node_limits_default();
+    victim_open(v);
+    omm_node_options options = victim_options(v, &limits);
+    options.is_dry = true;
+    victim_reopen_as(v, &options);
+    victim_offer_honest(v);
+    while (victim_asked(v) == OMM_REQUEST_GET) victim_give_chunk(v);
+}
+
+/* It trains; nothing is left to do then but to show what would be sent. */
+static void shows(victim *v, bool told) {
+    omm_bytes envelope, payload;
+    CHECK_EQ(v->action.kind, OMM_NODE_WORK);
+    CHECK_OK(omm_node_work(v->node, NULL));
+    victim_step(v, OMM_NODE_WORK_DONE, (omm_bytes){0});
+    CHECK_EQ(v->action.kind, OMM_NODE_SHOW);
+    omm_node_get_submission(&envelope, &payload, v->node);
+    CHECK(envelope.size > 0 && payload.size > 0);
+    CHECK_EQ(omm_node_get_status(v->node).told_dry, told);
+    victim_step(v, OMM_NODE_TICK, (omm_bytes){0});
+    CHECK_EQ(v->action.kind, OMM_NODE_SHOW);
+}
+
 /* Every verdict as it was signed: an accepted one that is not in the bundle is a proof.  And a submission that is made for its
  * owner to look at is none that was sent. */
 static void receipts(void) {
     victim v;
     char name[128];
-    victim_open(&v);
     const omm_node_limits limits = omm_node_limits_default();
-    omm_node_options options = victim_options(&v, &limits);
-    options.is_dry = true;
-    victim_reopen_as(&v, &options);
-    victim_offer_honest(&v);
-    victim_give_chunks(&v);
-    victim_work(&v);
+    open_dry(&v);
+    victim_offer_honest(&v); /* it has heard that this is a dry run */
+    shows(&v, true);
     CHECK(!is_sent(&v));
     victim_reopen(&v, &limits);
     CHECK_EQ(victim_asked(&v), OMM_REQUEST_SUBMIT);
@@ -296,6 +316,53 @@ static void receipts(void) {
     CHECK(!is_kept(&v, name));
     victim_refuse(&v);
     CHECK(is_kept(&v, name));
+    victim_close(&v);
+}
+
+/* ---- a dry run says that it is one ---- */
+
+/* It says so before it trains, asks for the adapter no second time, and nothing of the training leaves; shown again, it says it
+ * again. */
+static void dry_is_said(void) {
+    victim v;
+    open_dry(&v);
+    CHECK_EQ(victim_poll(&v).declined, OMM_DECLINED_DRY);
+    victim_offer_honest(&v);
+    shows(&v, true);
+    const omm_node_limits limits = omm_node_limits_default();
+    omm_node_options options = victim_options(&v, &limits);
+    options.is_dry = true;
+    victim_reopen_as(&v, &options);
+    CHECK_EQ(victim_poll(&v).declined, OMM_DECLINED_DRY);
+    victim_answer(&v, &(omm_reply){.kind = OMM_REPLY_WAIT, .retry_ms = 1000}); /* it is over */
+    CHECK(v.action.kind == OMM_NODE_SHOW && !omm_node_get_status(v.node).told_dry);
+    victim_close(&v);
+}
+
+/* Without an answer, or where that is not understood, it trains all the same; with any other it is a poll as ever. */
+static void dry_cannot_be_said(void) {
+    victim v;
+    open_dry(&v);
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
+        victim_step(&v, OMM_NODE_SEND_FAILED, (omm_bytes){0});
+        victim_until_active(&v);
+    }
+    shows(&v, false);
+    victim_close(&v);
+    open_dry(&v);
+    victim_answer(&v, &(omm_reply){.kind = OMM_REPLY_REFUSED,
+                                   .reason = OMM_ERR_REFUSED_FORMAT,
+                                   .sentence = "Poll has unknown fields"});
+    CHECK_EQ(victim_poll(&v).declined, OMM_DECLINED_NOTHING);
+    victim_offer_honest(&v);
+    victim_give_chunks(&v);
+    shows(&v, false);
+    victim_close(&v);
+    open_dry(&v);
+    victim_answer(&v, &(omm_reply){.kind = OMM_REPLY_WAIT, .retry_ms = 1000});
+    victim_until_active(&v);
+    CHECK_EQ(victim_poll(&v).declined, OMM_DECLINED_NOTHING);
     victim_close(&v);
 }
 
@@ -357,6 +424,8 @@ int main(void) {
     checkpoints();
     half_a_download();
     receipts();
+    dry_is_said();
+    dry_cannot_be_said();
     no_memory();
     not_asked_for();
     CHECK_EQ(omm_mem_live(), 0);

@@ -373,6 +373,24 @@ def node_status(folder, name):
     return done.stdout + done.stderr
 
 
+def cannot(state, ask):
+    """A coordinator that would do it and has no room: that is no refusal."""
+    state.mkdir(exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(str(state / "ctl.sock"))
+        door.listen()
+        def answer():
+            client, _ = door.accept()
+            client.recv(100)
+            client.sendall(b"failed\naudit.jsonl: No space left on device\n")
+            client.close()
+        thread = threading.Thread(target=answer)
+        thread.start()
+        ask()
+        thread.join()
+    (state / "ctl.sock").unlink()
+
+
 def ctl(folder):
     write_files(folder, free_port(), "127.0.0.1:0")
     state, config = folder / "coordinator", folder / "coordinator.yaml"
@@ -421,6 +439,7 @@ def ctl(folder):
     tell(2, "--reason: a line break; accepted: one line", "revoke", "anna", "--reason", "a\nb")
     tell(2, "revoke: 4[0-9]+ bytes with all its words, accepted: up to 255", "revoke", "anna", "--reason", "a" * 400)
     tell(2, "no coordinator runs|coordinator: No such", "status")
+    cannot(state, lambda: tell(3, "audit.jsonl: No space left on device", "pause"))
     try:
         first = up()
         check((state / "ctl.sock").stat().st_mode & 0o777 == 0o600, "the socket is not 0600")
@@ -432,7 +451,7 @@ def ctl(folder):
         tell(3, "no answer within 1 s; it may still be done", "status", "--wait", "1")
         first.send_signal(signal.SIGCONT)
         tell(0, "state: joining", "status")
-        tell(1, "status: yaml; accepted: json, or nothing", "status", "yaml")
+        tell(2, "status: yaml; accepted: json, or nothing", "status", "yaml")
         is_now = status_of(tell(0, "schema_version", "status", "--json"))
         check(is_now["state"] == "joining" and is_now["paused"] is False and is_now["healthy"] is True and is_now["seconds_left"] is None,
               f"status --json before anybody came: {is_now}")
@@ -448,7 +467,7 @@ def ctl(folder):
                 except ConnectionError:
                     pass
                 check(not got.startswith(b"ok") or rubbish == b"pause \n\n", f"{rubbish[:20]}: {got}")
-        tell(1, "it is paused already", "pause")
+        tell(2, "it is paused already", "pause")
         processes += [start(folder, "node", n) for n in NODES]
         wait_for("three ready nodes", lambda: "3 ready" in tell(0, "paused", "status"))
         time.sleep(1)
@@ -456,9 +475,9 @@ def ctl(folder):
         is_now = status_of(tell(0, "{", "status", "--json"))
         check(is_now["paused"] and is_now["nodes"]["ready"] == 3 and is_now["nodes"]["away"] == 0, f"status --json in a pause: {is_now}")
         tell(0, "cafe-02 is in quarantine", "quarantine", "cafe-02")
-        tell(1, "cafe-02 is already in quarantine", "quarantine", "cafe-02")
-        tell(1, "harbor-02 is not in quarantine", "release", "harbor-02")
-        tell(1, "nobody: no enrolled node is called so", "quarantine", "nobody")
+        tell(2, "cafe-02 is already in quarantine", "quarantine", "cafe-02")
+        tell(2, "harbor-02 is not in quarantine", "release", "harbor-02")
+        tell(2, "nobody: no enrolled node is called so", "quarantine", "nobody")
         wait_for("its owner reads why and what helps", lambda: re.search("waiting, the coordinator refuses it: round: node is in quarantine, "
                  "by the operator's word; .*`ctl release` ends it", node_status(folder, "cafe-02")))
         check(re.search("kept_out .*reason=REFUSED_NOT_SELECTED", (folder / "cafe-02.log").read_text()),
@@ -483,7 +502,7 @@ def ctl(folder):
         check(is_now["nodes"]["quarantined"] == 1 and is_now["last_error"] is None, f"status --json: {is_now}")
         refused = is_now["refusals"]["requests"]  # after a kill each node once: its next poll may have been seen
         check(refused.pop("DUPLICATE", 0) <= 3 and set(refused) <= {"NOT_SELECTED"}, f"status --json: {is_now}")
-        tell(1, "round 7 is not over; accepted: start", "rollback", "7", "--reason", "no such round")
+        tell(2, "round 7 is not over; accepted: start", "rollback", "7", "--reason", "no such round")
         tell(0, "round 1 begins from the run's first adapter", "rollback", "start", "--reason", "the first was noise")
         tell(0, "may take part again", "release", "cafe-02")
         tell(0, "open round is ended", "drain")

@@ -116,17 +116,47 @@ def dry_run(folder, tap):
     shown = json.loads(meshmind("node", "--dry-run", "--json", "-c", folder / "anna.yaml"))
     envelope = (folder / "anna" / "dry-run" / "submission.env").read_bytes()
     payload = (folder / "anna" / "dry-run" / "payload.bin").read_bytes()
-    check(shown["sent"] is False and shown["payload_bytes"] == len(payload) > 100, shown)
+    check(shown["sent"] is False and shown["told"] is True and shown["payload_bytes"] == len(payload) > 100, shown)
+    ctl = lambda *words: meshmind("coordinator", "ctl", "-c", folder / "coordinator.yaml", *words)
+    live.wait_for("its operator reads it", lambda: json.loads(ctl("status", "--json"))["declined"] == {"dry": 1}, logs=folder)
+    check("dry: a dry run: " in ctl("nodes"), ctl("nodes"))
     check(shown["payload"] == hashlib.blake2b(payload, digest_size=32).hexdigest(), "the digest shown is another's")
     check(envelope not in tap.out and payload[:64] not in tap.out, "a dry run has sent its submission")
     text = meshmind("node", "--dry-run", "-c", folder / "anna.yaml")
-    check("not sent: " in text and shown["payload"] in text, text)
+    check("not sent: " in text and shown["payload"] in text and "The coordinator knows that it was a dry run" in text, text)
     said = status(folder)
     check(not said["running"] and set(said["history"]["sent"].values()) == {0}, "what was not sent counts as sent:", said)
     check([(r["sent"], r["verdict"], r["payload_bytes"]) for r in said["history"]["rounds"]] == [(False, "", len(payload))], said)
     text = meshmind("node", "status", "-c", folder / "anna.yaml")
     check("sent         0 rounds, 0 of them accepted: 0 bytes of updates, 0 of" in text and ", made, not sent\n" in text, text)
     return envelope, payload
+
+
+def holds_nobody_up(folder):
+    """Another node's round ends without waiting for the dry run, within minutes of the hour that it has; what was shown comes too late
+    then, with a receipt, and the next round has both."""
+    folder.mkdir()
+    live.ship(folder)
+    port, public = live.free_port(), live.keys(MESHMIND, folder, ["bert", "cleo"])
+    (folder / "hour.yaml").write_text(SCENARIO + "round: {quorum: 2, deadline_ms: 3600000, join_ms: 3600000}\n")
+    live.write_coordinator(folder, port, "hour.yaml", "third", {n: public[n]["public_key"] for n in ("bert", "cleo")}, state_dir="state3")
+    for name in ("bert", "cleo"):
+        live.write_node(folder, name, port, **live.trains(name, "cafe-02", public))
+    coordinator = live.start_service(MESHMIND, folder, "coordinator", "third")
+    bert = live.start_service(MESHMIND, folder, "node", "bert")
+    shown = json.loads(meshmind("node", "--dry-run", "--json", "-c", folder / "cleo.yaml"))
+    check(shown["told"] is True and shown["round"] == 0, shown)
+    now = lambda: json.loads(meshmind("coordinator", "ctl", "-c", folder / "third.yaml", "status", "--json"))
+    live.wait_for("the end of a round that has enough", lambda: now()["round"] == 1, logs=folder)
+    cleo = live.start_service(MESHMIND, folder, "node", "cleo")
+    check(bert.wait(timeout=live.LIMIT_S) == cleo.wait(timeout=live.LIMIT_S) == 0, live.log_of(folder, "cleo"))
+    check(coordinator.wait(timeout=live.LIMIT_S) in (0, 1), live.log_of(folder, "third"))
+    check([r["verdict"] for r in status(folder, "cleo")["history"]["rounds"]] == ["OK", "REFUSED_LATE"], status(folder, "cleo"))
+    bundle = folder / "state3" / "bundle"
+    rounds = [json.loads(line) for line in (bundle / "rounds.jsonl").read_text().splitlines()]
+    mine = hashlib.blake2b(bytes.fromhex(public["cleo"]["public_key"]), digest_size=32).hexdigest()
+    check([(len(r["accepted"]), r["missing"]) for r in rounds] == [(1, [mine]), (2, [])], rounds)
+    live.check_verified(MESHMIND, bundle)
 
 
 def whole_run(folder, coordinator, tap):
@@ -225,6 +255,7 @@ def main(folder):
     check("work: more steps or tokens than its owner allows\n" in ctl("nodes"), ctl("nodes"))
     check("gives nothing, and says why: work 1; " in ctl("status"), ctl("status"))
     live.end_all([node, coordinator])
+    holds_nobody_up(folder / "hour")
 
 
 with live.workplace("owner") as folder:

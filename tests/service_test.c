@@ -2,7 +2,10 @@
  * stood still, when it is stopped, when its own disk has no room, and at the end of the run. */
 #include "serving.h"
 
+#include "omm/declined.h"
+#include "omm/envelope.h"
 #include "omm/mem.h"
+#include "omm/messages.h"
 #include "omm/sync.h"
 #include "omm_test.h"
 
@@ -255,18 +258,36 @@ static void no_room_for_the_submission(void) {
     serving_close();
 }
 
-/* What would be sent lies in files for its owner alone. */
+static atomic_uint s_dry, s_given; /* polls that say so; submissions */
+
+static void hear_dry(const omm_request *request) {
+    omm_envelope envelope;
+    omm_poll poll;
+    omm_arena arena;
+    atomic_fetch_add(&s_given,
+                     request->kind == OMM_REQUEST_SUBMIT || request->kind == OMM_REQUEST_PUT);
+    if (request->kind != OMM_REQUEST_POLL) return;
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+    CHECK_OK(omm_envelope_open_as(&envelope, OMM_CONTEXT_POLL, request->envelope));
+    CHECK_OK(omm_poll_decode(&poll, envelope.payload, &arena));
+    atomic_fetch_add(&s_dry, poll.declined == OMM_DECLINED_DRY);
+    omm_arena_fini(&arena);
+}
+
+/* What would be sent lies in files for its owner alone; the coordinator hears that it is not sent, once. */
 static void dry(void) {
     static const char *const names[] = {OMM_NODE_DRY_ENVELOPE, OMM_NODE_DRY_PAYLOAD};
     char dir[OMM_PATH_MAX], path[OMM_PATH_MAX];
     serving_open();
     CHECK_OK(omm_path_join(dir, serves.dir, "dry-run"));
     serves.options.dry_dir = dir;
+    serves.heard = hear_dry;
     serving_stand(false);
     atomic_store(&serves.may_end, true);
     serving_start();
     serving_end();
-    CHECK(serves.result.is_dry);
+    CHECK(serves.result.is_dry && serves.result.status.told_dry);
+    CHECK(atomic_load(&s_dry) == 1 && atomic_load(&s_given) == 0);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct stat st;
         CHECK_OK(omm_path_join(path, dir, names[i]));

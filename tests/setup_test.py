@@ -103,7 +103,7 @@ def asks(home):
     for words in ("1 of 4", "2 of 4", "3 of 4", "4 of 4", "accepted: tls+tcp://host:port", "64 lower-case hex",
                   "accepted: invite- and 64", "/nowhere", "accepted: HH:MM-HH:MM, up to 4 of these with commas, or always", "accepted: 1 to 100", "your public key, which your invitation lets in",
                   "with the port's number", "empty.jsonl is empty, and no GGUF file", "empty.jsonl is empty", "bad.jsonl:2: ", "  1 example\n",
-                  "then: meshmind node --dry-run   trains for a round", "uses the invitation", "that round waits for the next line"):
+                  "then: meshmind node --dry-run   trains for a round", "uses the invitation", "nobody's round waits for that"):
         check(words in text, f"{words} is not in:\n{text}")
     yaml = home.config.read_text()
     check(TOKEN[7:] not in text, "it shows the invitation")
@@ -235,6 +235,79 @@ def backs_up_certificate(home):
         check(certificate.read_bytes() == want, f"restore {more} where there was {there}")
 
 
+def waits_for_coordinator(home, config, state):
+    """A node that is started has its key, and asks."""
+    node = subprocess.Popen([MESHMIND, "node", *(["-c", config] if config else [])], env=home.env, cwd=home.path, stderr=subprocess.PIPE, text=True)
+    board = state / "status.json"
+    wait_for("a node that waits for its coordinator", lambda: node.poll() is not None or
+             board.exists() and json.loads(board.read_text())["state"] == "waiting")
+    check(node.poll() is None, node.poll() is not None and node.stderr.read())
+    node.terminate()
+    check(node.wait(timeout=LIMIT_S) == 0, "the end")
+
+
+def moves(home, elsewhere):
+    """A backup of another home, whose folders are gone: all that it brings is in this user's, or beside the file that is named, and
+    what it does not bring is named.  With that the node starts."""
+    for name, text in (("invitation", TOKEN + "\n"), ("passphrase", "correct horse\n")):
+        (home.path / name).write_text(text)
+        (home.path / name).chmod(0o600)
+    subprocess.run([MESHMIND, "keygen", "--tls", "--out", home.path / "tls"], check=True, capture_output=True)
+    (certificate,) = (p for p in home.path.iterdir() if "BEGIN CERTIFICATE" in p.read_text(errors="replace"))
+    home.run(*home.full("--coordinator", "tls+tcp://127.0.0.1:9", "--tls-certificate", certificate, "--token-file", "invitation",
+                        "--passphrase-file", "passphrase"))
+    home.run("backup", "save.json")
+    save = elsewhere.path / "save.json"
+    (home.path / "save.json").rename(save)
+    text, key, pem = save.read_text(), home.key.read_bytes(), certificate.read_bytes()
+    check("correct horse" not in text and TOKEN in text and mode(save) == 0o600, f"the backup has {text}")
+    home.path.rename(home.path.with_name("gone"))
+
+    data, state = elsewhere.key.parent, elsewhere.path / ".local/state/openmeshmind/node"
+    said = elsewhere.run("restore", "save.json")
+    yaml = elsewhere.config.read_text()
+    for line in (f'key: "{elsewhere.key}"', f'tls_certificate: "{data}/coordinator.crt"', f'token_file: "{data}/node.token"',
+                 f'passphrase_file: "{data}/node.passphrase"', f'state_dir: "{state}"', "max_cpu_percent: 50"):
+        check(line in yaml.split("\n"), f"{line} is not in:\n{yaml}")
+    check([l for l in yaml.split("\n") if str(home.path) in l] == [f'data: "{home.path}/my data.jsonl"'], yaml)
+    check(elsewhere.key.read_bytes() == key and (data / "coordinator.crt").read_bytes() == pem and (data / "node.token").read_text() == TOKEN + "\n", said)
+    for name in (elsewhere.key, data / "coordinator.crt", data / "node.token", elsewhere.config):
+        check(mode(name) == 0o600 and f"written: {name}\n" in said, f"{name}: {said}")
+    for words in (f"not there: {home.path}/my data.jsonl (data), ", f"not there: {data}/node.passphrase (passphrase_file), ", "does not run any more"):
+        check(words in said, f"{words} is not in:\n{said}")
+    elsewhere.config.write_text(yaml.replace(str(home.path), str(elsewhere.path)))
+    check("node.passphrase" in elsewhere.run(code=(2, 3)), "it starts without its passphrase")
+    (data / "node.passphrase").write_text("correct horse\n")
+    (data / "node.passphrase").chmod(0o600)
+    waits_for_coordinator(elsewhere, None, state)
+
+    said = elsewhere.run("restore", save, "-c", "sub/node.yaml")
+    sub = elsewhere.path / "sub"
+    for line in ('key: "node.key"', 'tls_certificate: "coordinator.crt"', 'token_file: "node.token"', 'passphrase_file: "node.passphrase"', 'state_dir: "node"'):
+        check(line in (sub / "node.yaml").read_text().split("\n"), f"{line}: {said}")
+    (data / "node.passphrase").rename(sub / "node.passphrase")
+    (sub / "node.yaml").write_text((sub / "node.yaml").read_text().replace(str(home.path), str(elsewhere.path)))
+    sub = sub.rename(elsewhere.path / "moved again")
+    waits_for_coordinator(elsewhere, sub / "node.yaml", sub / "node")
+    check((sub / "node.key").read_bytes() == key, "another key")
+
+    (data / "node.token").unlink()  # it was let in
+    elsewhere.run("backup", "later.json")
+    elsewhere.run("restore", "later.json", "-c", "third/node.yaml")
+    third = (elsewhere.path / "third/node.yaml").read_text()
+    check("token" not in third and 'key: "node.key"' in third and not (elsewhere.path / "third/node.token").exists(), third)
+    folded = json.loads(text)
+    before = elsewhere.path / "before"
+    folded["config"] = "{" + ", ".join(l for l in yaml.split("\n") if l and l[0] != "#").replace(str(elsewhere.path), str(before)) + "}\n"
+    save.write_text(json.dumps(folded))
+    said = elsewhere.run("restore", save, "-c", "folded/node.yaml", code=2)
+    check("key is not a line of its own" in said and not (elsewhere.path / "folded/node.yaml").exists(), said)
+    del folded["config_path"]  # of a backup from before: where the file says
+    save.write_text(json.dumps(folded))
+    elsewhere.run("restore", save, "-c", "folded/node.yaml")
+    check((before / ".local/share/openmeshmind/node.key").read_bytes() == key, "a backup from before is moved")
+
+
 def locked(home):
     secret = home.path / "passphrase"
     secret.write_text("correct horse\n")
@@ -243,13 +316,7 @@ def locked(home):
     home.run(*home.full("--passphrase-file", "passphrase"))
     check(json.loads(home.key.read_text())["kind"] == "omm-locked-key", home.key.read_text())
     text = home.config.read_text()
-    node = subprocess.Popen([MESHMIND, "node"], env=home.env, stderr=subprocess.PIPE, text=True)
-    board = home.path / ".local/state/openmeshmind/node/status.json"
-    waits = lambda: board.exists() and json.loads(board.read_text())["state"] == "waiting"  # it has its key
-    wait_for("a node that waits for its coordinator", lambda: node.poll() is not None or waits())
-    check(node.poll() is None, node.poll() is not None and node.stderr.read())
-    node.terminate()
-    check(node.wait(timeout=LIMIT_S) == 0, "the end")
+    waits_for_coordinator(home, None, home.path / ".local/state/openmeshmind/node")
     secret.write_text("correct horsf\n")
     check("not its passphrase" in home.run(code=3), "another passphrase")
     home.config.write_text("".join(l + "\n" for l in text.split("\n") if not l.startswith("passphrase_file")))
@@ -285,6 +352,7 @@ with tempfile.TemporaryDirectory(prefix="omm-setup-") as name:
     reads_without_a_model(Home(name / "unmodelled"))
     keeps(first)
     backs_up(first, Home(name / "other"))
+    moves(Home(name / "left"), Home(name / "arrived"))
     locked(Home(name / "locked"))
     asks_twice(Home(name / "twice"))
 print("setup, backup, restore, passphrases")

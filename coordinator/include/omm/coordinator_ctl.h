@@ -2,7 +2,9 @@
  *
  *   client                                   coordinator
  *     "quarantine anna\n"          -->         done between two requests, written to the audit log first
- *     "ok\nanna is in quarantine\n"  <--       or "error\n" and a sentence; then the connection ends
+ *     "ok\nanna is in quarantine\n"  <--       or a sentence after "error\n" (it refuses: nothing has changed, and asked
+ *                                             again it says the same) or "failed\n" (it cannot: a disk, memory; it may
+ *                                             have been done); then the connection ends
  *
  * The socket is state_dir/ctl.sock, mode 0600; only the coordinator's own user, and root, are heard.
  *
@@ -50,13 +52,13 @@ OMM_CHECKED omm_err omm_coord_ctl_parse(omm_coord_ctl_action *out, const char *a
                                         const char *argument);
 const char *omm_coord_ctl_name(omm_coord_ctl_action action);
 
-/* Send one action and wait for its answer, which is appended without "ok" or "error".
+/* Send one action and wait for its answer, which is appended without its first line.
  *
  *   argument    "" for none
  *   timeout_ms  a sum or an evaluation that is going on is waited for
  *
- * Errors: USAGE; NOT_FOUND (no coordinator runs there), STATE (it says no: `answer` says why),
- * TIMEOUT (it may still be done), IO, TOO_BIG, NOMEM. */
+ * Errors: USAGE; NOT_FOUND (no coordinator runs there), STATE (it refuses: `answer` says why),
+ * TIMEOUT (it may still be done), IO (also its own: `answer` says what), TOO_BIG, NOMEM. */
 OMM_CHECKED omm_err omm_coord_ctl_ask(omm_buf *answer, const char *state_dir, const char *action,
                                       const char *argument, uint64_t timeout_ms);
 

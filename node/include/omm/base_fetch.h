@@ -1,8 +1,9 @@
 /* base_fetch.h - a node without the base model gets it: from mirrors, or from the coordinator.
  *
- *   Request{base} --> signed manifest --> pieces, from the first source that gives right ones --> FOLDER/DIGEST.gguf
- *                                            ^         |
- *                                            +--wrong--+  the source is dropped and counted: the last resort
+ *   Request{base} --> signed manifest --> Request{enrol}: is it let in?
+ *           --> pieces, from the first source that gives right ones --> FOLDER/DIGEST.gguf
+ *                  ^         |
+ *                  +--wrong--+  the source is dropped and counted: the last resort
  *
  * Sources are the owner's mirrors, then those of the manifest, then the coordinator.  Each piece is checked by
  * its digest before it counts; the file has its name when all of it is right and on the disk.  Killed and called
@@ -35,6 +36,12 @@ typedef struct omm_base_fetch_options {
     const char *url;       /* of the coordinator */
     omm_bytes tls_certificate;
     omm_public_key coordinator; /* pinned */
+    /* Nothing is fetched before the coordinator lets this key in, by the invitation if there is one, or lets it work for
+     * that later; key NULL: it is not asked. */
+    const omm_key *key;
+    const omm_seed *token;
+    const char *run_id; /* NULL: any run */
+    uint32_t work_bits_max;
     const char *const *mirrors; /* (mirror_count) the owner's; omm_mirror_check accepts them */
     size_t mirror_count;
     bool private_mirrors; /* also at addresses of private networks */

@@ -7,6 +7,7 @@
  *      +------------- receipt: accepted commits the residual <---- UPLOADING <-+
  *      |
  *      +-- Done --> DONE
+ *   a dry run: FETCHING --> TELLING (a Poll that says so) --> TRAINING --WORK_DONE--> SHOWING
  *
  * step() takes one event and says what to do next.  At most one request is in flight; a request
  * whose answer is lost is sent again, byte for byte.  Training runs in omm_node_work, outside of
@@ -65,7 +66,7 @@ typedef struct omm_node_options {
     const omm_log *log;     /* may be NULL */
     const omm_clock *clock; /* wall time for the owner's history; NULL: all at 0 */
     bool
-        is_dry; /* whoever drives it stops before a submission is sent, so the history does not say that it was */
+        is_dry; /* no submission is sent: the coordinator is told that, and the node ends with SHOW */
     void (*pace)(void *ud); /* called before every micro-batch; may sleep; NULL: full speed */
     void *pace_ud;
 } omm_node_options;
@@ -92,6 +93,7 @@ typedef enum omm_node_action_kind {
     OMM_NODE_WORK, /* call omm_node_work; then WORK_DONE */
     OMM_NODE_WAIT, /* then TICK at until_ms */
     OMM_NODE_DONE, /* the run is closed; nothing more to do */
+    OMM_NODE_SHOW, /* is_dry: what would be sent is made (omm_node_get_submission); nothing more to do */
 } omm_node_action_kind;
 
 typedef struct omm_node_action {
@@ -129,6 +131,7 @@ typedef struct omm_node_status {
     /* Why the coordinator does not let it take part, in its words; "": it does, or has not answered yet. */
     char refused[OMM_NODE_REFUSED_SIZE];
     const char *advice; /* what its owner can do about it; "": nothing is known */
+    bool told_dry;      /* is_dry: the coordinator knows that the round need not wait */
     char left
         [OMM_NODE_REFUSED_SIZE]; /* why it left a round without a verdict; "": there was one since */
 } omm_node_status;

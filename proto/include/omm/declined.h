@@ -24,7 +24,8 @@
     XX(9, FILES, "files", "its model or data are not what they were; it must be started again")    \
     XX(10, TRANSFER, "transfer", "the adapter did not reach it, or its work got no verdict")       \
     XX(11, TRAINING, "training", "its training failed; it tries again")                            \
-    XX(12, PAUSED, "paused", "its owner's machine was needed; it goes on by itself")
+    XX(12, PAUSED, "paused", "its owner's machine was needed; it goes on by itself")               \
+    XX(13, DRY, "dry", "a dry run: its owner looks first, and the round need not wait for it")
 
 typedef enum omm_declined {
     OMM_DECLINED_NOTHING = 0, /* it says nothing */
