@@ -409,6 +409,7 @@ int cmd_chat(int argc, char **argv) {
                          0, 0);
     if (code >= 0) return code;
     o->common.logit_rows = decoding_logit_rows(&o->decoding);
+    o->common.lexicon = decoding_has_form(&o->form);
     chat_view_init(&c.view, o->json);
     c.view.stats = o->stats;
     c.view.lookup = o->decoding.lookup;

@@ -420,6 +420,7 @@ int cmd_generate(int argc, char **argv) {
     o.prompt = count > 0 ? args[0] : NULL;
     o.common.draft = o.decoding.draft;
     o.common.logit_rows = decoding_logit_rows(&o.decoding);
+    o.common.lexicon = decoding_has_form(&o.form);
     omm_err err = run(&o);
     return err == OMM_OK ? CLI_EXIT_PASS : cli_fail(argv[0], err);
 }

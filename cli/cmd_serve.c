@@ -312,6 +312,7 @@ int cmd_serve(int argc, char **argv) {
     if (code >= 0) return code;
     served s = {0};
     o.common.sessions = o.seats + o.keep;
+    o.common.lexicon = true; /* for the first request that asks for JSON */
     o.common.logit_rows = (uint64_t)o.seats + omm_batcher_options_default().rows_max;
     omm_buf_init(&s.key, 4096);
     omm_err err = load_and_serve(&s, &o);

@@ -44,6 +44,10 @@ omm_err decoding_read_form(omm_grammar **out, const form_options *o) {
                      : OMM_OK;
 }
 
+bool decoding_has_form(const form_options *o) {
+    return o->object || o->schema;
+}
+
 uint32_t decoding_drafts(const decoding_options *o) {
     if (!o->draft && !o->lookup) return 0;
     return o->drafts ? o->drafts : omm_speculator_options_default().drafts_max;

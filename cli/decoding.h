@@ -68,6 +68,7 @@ OMM_CHECKED omm_err decoding_check_sampling(const omm_sampler *sampler);
 /* The grammar, for the caller to close; NULL where none is asked for.  Errors: USAGE (both), those of omm_json_load and
  * omm_grammar_open_schema, which name the file. */
 OMM_CHECKED omm_err decoding_read_form(omm_grammar **out, const form_options *options);
+bool decoding_has_form(const form_options *options); /* is one asked for? */
 /* Proposals at once; 0: none. */
 uint32_t decoding_drafts(const decoding_options *options);
 /* Rows of logits that it keeps; for the plan of memory. */

@@ -121,6 +121,7 @@ static omm_err plan_memory(loaded *l, const omm_gguf *gguf, const loaded_options
                              .positions_min = o->positions_min,
                              .stream = o->stream ? OMM_PLAN_STREAM_FIRST : OMM_PLAN_STREAM_LAST,
                              .tokenizer = with_tokenizer,
+                             .lexicon = o->lexicon && !host,
                              .lodger = host != NULL};
     if (host) plan.stream = OMM_PLAN_STREAM_NEVER; /* a draft that reads a file is no help */
     plan.session.positions_max = o->positions;

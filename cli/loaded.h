@@ -26,6 +26,7 @@ typedef struct loaded_options {
     const char *kv_default; /* without --kv, and where `session` is not there to say */
     uint32_t positions_min; /* --max-memory-mb keeps so many; 0: OMM_PLAN_POSITIONS_MIN */
     uint64_t logit_rows;    /* that it keeps */
+    bool lexicon;           /* it may hold texts to a grammar */
     uint32_t sessions; /* whose cache it takes itself; 0: `session` is opened, with all adapters */
     const char *draft; /* a model that will be opened beside it: the plan leaves room; or NULL */
 } loaded_options;

@@ -69,6 +69,10 @@ static void test_as_asked(void) {
             const uint64_t rest = plan.cache + plan.work;
             CHECK_EQ(plan.total, plan.program + plan.weights + plan.vocabulary +
                                      (rest > plan.loading ? rest : plan.loading));
+            o.lexicon = true;
+            const uint64_t vocabulary = plan.vocabulary;
+            CHECK_OK(omm_plan_make(&plan, &s_gguf, NULL, 0, &o));
+            CHECK_EQ(plan.vocabulary - vocabulary, 2 * s_gguf.data_offset);
             o.logit_rows = 3;
             const uint64_t work = plan.work;
             CHECK_OK(omm_plan_make(&plan, &s_gguf, NULL, 0, &o));

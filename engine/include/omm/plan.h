@@ -9,7 +9,7 @@
  * weights      matrices in strips as packed (omm/quant.h), vectors in f32; of streamed layers
  *              (omm_model_load_streamed) the vectors alone
  * streaming    one streamed layer, packed, and the file's pages of one of its matrices
- * vocabulary   of the tokenizer, and the header itself
+ * vocabulary   of the tokenizer, a lexicon of it, and the header itself
  * cache        all blocks of keys and values of the sessions at their last position
  * adapters     packed, in the types of their files, and their part of the activations
  * work         activations of a batch, rotary tables, scratch of threads, logits that the caller keeps
@@ -50,6 +50,7 @@ typedef struct omm_plan_options {
     omm_plan_stream stream;
     bool keeps_kv;  /* omm_plan_fit lowers no cache type: a session file has it */
     bool tokenizer; /* the vocabulary is loaded too */
+    bool lexicon;   /* and texts may be held to a grammar (constraint.h) */
     bool lodger;    /* in a process that has a model already: the program counts as nothing */
 } omm_plan_options;
 
