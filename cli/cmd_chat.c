@@ -128,6 +128,8 @@ static omm_err check_options(const chat_options *o) {
                          o->common.positions, speaker.room_tokens);
     if (o->no_notes && o->notes)
         return omm_raise(OMM_ERR_USAGE, "--notes and --no-notes exclude each other");
+    if (decoding_has_form(&o->form) && o->docs)
+        return omm_raise(OMM_ERR_USAGE, "--docs: an answer that has to be JSON looks up nothing");
     OMM_TRY(decoding_check_sampling(&o->sampler));
     if (o->decoding.drafts && !o->decoding.lookup)
         return omm_raise(OMM_ERR_USAGE, "--drafts: together with --lookup");
@@ -159,10 +161,11 @@ static omm_err restore(chat *c, omm_bytes note) {
     omm_err err = omm_assistant_restore(c->assistant, omm_read_bytes(&r, note.size - r.at));
     if (err == OMM_OK || err == OMM_ERR_NOMEM) return err;
     snprintf(why, sizeof why, "%s", omm_err_sentence());
-    return omm_raise(err, "%s: %s%s", c->options.common.session, why,
-                     err == OMM_ERR_MISMATCH
-                         ? " (--system, --docs, --no-notes): give the same, or another file"
-                         : "");
+    return omm_raise(
+        err, "%s: %s%s", c->options.common.session, why,
+        err == OMM_ERR_MISMATCH
+            ? " (--system, --docs, --no-notes, --json-schema): give the same, or another file"
+            : "");
 }
 
 /* Go on where the file ends; a new one is begun at once, so that a place where it cannot be is known

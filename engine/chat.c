@@ -58,10 +58,6 @@ static omm_err mark(omm_prompt *p, uint8_t learned) {
     return OMM_OK;
 }
 
-static bool is_space(uint8_t c) {
-    return c == ' ' || (c >= 9 && c <= 13);
-}
-
 /* Behind a mark: what the mark swallows goes, and a space that the text has itself is the one that
  * SentencePiece puts in front. */
 static omm_err flush(writer *w) {
@@ -69,7 +65,7 @@ static omm_err flush(writer *w) {
     unsigned flags = w->flags | (w->glued ? OMM_TOKENIZE_CONTINUE : 0u);
     size_t last = w->p->tokens.count;
     if (!w->glued && last > 0 && tokenizer_strips_right(w->t, w->p->tokens.ids[last - 1]))
-        while (text.size > 0 && is_space(text.data[0]))
+        while (text.size > 0 && chat_is_space(text.data[0]))
             text = omm_bytes_of(text.data + 1, text.size - 1);
     if (text.size > 0 && text.data[0] == ' ') flags |= OMM_TOKENIZE_CONTINUE;
     if (text.size > 0) {
@@ -180,12 +176,12 @@ static omm_err put_spelled(writer *w, const char *name) {
 }
 
 static omm_bytes trim_end(omm_bytes text) {
-    while (text.size > 0 && is_space(text.data[text.size - 1])) text.size--;
+    while (text.size > 0 && chat_is_space(text.data[text.size - 1])) text.size--;
     return text;
 }
 
-static omm_bytes trim(omm_bytes text) {
-    while (text.size > 0 && is_space(text.data[0]))
+omm_bytes chat_trim(omm_bytes text) {
+    while (text.size > 0 && chat_is_space(text.data[0]))
         text = omm_bytes_of(text.data + 1, text.size - 1);
     return trim_end(text);
 }
@@ -229,7 +225,7 @@ static omm_err put_written(writer *w, omm_bytes content) {
     OMM_TRY(mark(w->p, 0));
     w->flags = 0;
     if (w->c->lead) OMM_TRY(put_literal(w, w->c->lead, NULL));
-    OMM_TRY(put_content(w, w->c->trims_answers ? trim(content) : content));
+    OMM_TRY(put_content(w, w->c->trims_answers ? chat_trim(content) : content));
     OMM_TRY(put_literal(w, w->c->after[OMM_ROLE_ASSISTANT], &rest));
     OMM_TRY(flush(w));
     OMM_TRY(mark(w->p, 1));
@@ -247,7 +243,7 @@ static omm_err put_read(writer *w, const omm_message *m, const omm_bytes *system
         OMM_TRY(put_literal(w, c->system_text[1], NULL));
     }
     omm_bytes text = m->content;
-    if (c->trims) text = system && c->trims_joined ? trim_end(text) : trim(text);
+    if (c->trims) text = system && c->trims_joined ? trim_end(text) : chat_trim(text);
     OMM_TRY(put_content(w, text));
     return put_literal(w, c->after[role], NULL);
 }

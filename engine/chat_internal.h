@@ -9,6 +9,8 @@
 #include "omm/chat.h"
 #include "omm/thinking.h"
 
+#include <string.h>
+
 #define CHAT_BOS "\x01"
 #define CHAT_EOS "\x02"
 
@@ -45,6 +47,16 @@ typedef struct chat_template {
 extern const chat_template chat_templates[OMM_CHAT_FORMAT_COUNT]; /* chat_template.c */
 /* Bytes of the line end that a template's text begins with, itself or as the escape for it; 0: none. */
 size_t chat_line_end(omm_bytes text);
+
+static inline bool chat_is_space(uint8_t c) {
+    return c == ' ' || (c >= 9 && c <= 13);
+}
+omm_bytes chat_trim(omm_bytes text); /* chat.c: without white space around it */
+
+/* Where `wanted` begins in it; NULL: nowhere. */
+static inline const uint8_t *chat_find(omm_bytes text, const char *wanted) {
+    return text.size ? memmem(text.data, text.size, wanted, strlen(wanted)) : NULL;
+}
 
 /* thinking.c: what the template of a known family says, and a thought without a word as it has it; empty: the model does
  * not think. */

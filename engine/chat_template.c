@@ -102,15 +102,11 @@ static const struct {
 };
 /* clang-format on */
 
-static const uint8_t *find(omm_bytes text, const char *wanted) {
-    return text.size ? memmem(text.data, text.size, wanted, strlen(wanted)) : NULL;
-}
-
 static bool fits(size_t rule, omm_bytes jinja) {
     for (size_t i = 0; i < 3 && s_rules[rule].has[i]; i++)
-        if (!find(jinja, s_rules[rule].has[i])) return false;
+        if (!chat_find(jinja, s_rules[rule].has[i])) return false;
     for (size_t i = 0; i < 2 && s_rules[rule].lacks[i]; i++)
-        if (find(jinja, s_rules[rule].lacks[i])) return false;
+        if (chat_find(jinja, s_rules[rule].lacks[i])) return false;
     return true;
 }
 
@@ -118,12 +114,13 @@ static bool fits(size_t rule, omm_bytes jinja) {
 static bool ends_user_turn(omm_bytes jinja) {
     static const char *const ends[] = {"eos_token", "</s>", "<|endoftext|>"};
     enum { NEAR = 64 }; /* bytes from the mark: '<|user|>\n' + message['content'] + eos_token */
-    const uint8_t *user = find(jinja, "<|user|>");
-    if (!user) user = find(jinja, "'|>"); /* '<|' + message['role'] + '|>\n' + message['content'] */
+    const uint8_t *user = chat_find(jinja, "<|user|>");
+    if (!user)
+        user = chat_find(jinja, "'|>"); /* '<|' + message['role'] + '|>\n' + message['content'] */
     size_t left = user ? jinja.size - (size_t)(user - jinja.data) : 0;
     omm_bytes near = omm_bytes_of(user, left < NEAR ? left : NEAR);
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
-        if (find(near, ends[i])) return true;
+        if (chat_find(near, ends[i])) return true;
     return false;
 }
 
@@ -138,7 +135,7 @@ static bool breaks_line(omm_bytes jinja) {
     static const char *const marks[] = {"<|system|>", "<|user|>", "<|assistant|>", "'|>", "\"|>"};
     for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
         omm_bytes rest = jinja;
-        for (const uint8_t *at; (at = find(rest, marks[i])) != NULL;) {
+        for (const uint8_t *at; (at = chat_find(rest, marks[i])) != NULL;) {
             const uint8_t *end = rest.data + rest.size;
             at += strlen(marks[i]);
             rest = omm_bytes_of(at, (size_t)(end - at));
@@ -153,7 +150,7 @@ static bool breaks_line(omm_bytes jinja) {
 static bool has_empty_line(omm_bytes jinja) {
     static const char mark[] = "<|end_header_id|>";
     omm_bytes rest = jinja;
-    for (const uint8_t *at; (at = find(rest, mark)) != NULL;) {
+    for (const uint8_t *at; (at = chat_find(rest, mark)) != NULL;) {
         const uint8_t *end = rest.data + rest.size;
         at += sizeof mark - 1;
         rest = omm_bytes_of(at, (size_t)(end - at));

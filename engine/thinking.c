@@ -10,10 +10,6 @@
 #define CLOSES "</think>"
 #define LINE_ENDS_MAX 2u /* behind CLOSES */
 
-static const uint8_t *find(omm_bytes text, const char *wanted) {
-    return text.size ? memmem(text.data, text.size, wanted, strlen(wanted)) : NULL;
-}
-
 static omm_bytes from(omm_bytes text, const uint8_t *at) {
     return omm_bytes_of(at, (size_t)(text.data + text.size - at));
 }
@@ -21,7 +17,7 @@ static omm_bytes from(omm_bytes text, const uint8_t *at) {
 /* Behind the last `wanted`; data NULL: there is none. */
 static omm_bytes behind_last(omm_bytes text, const char *wanted) {
     omm_bytes rest = {0};
-    for (const uint8_t *at; (at = find(text, wanted)) != NULL;)
+    for (const uint8_t *at; (at = chat_find(text, wanted)) != NULL;)
         rest = text = from(text, at + strlen(wanted));
     return rest;
 }
@@ -43,7 +39,7 @@ static bool is_quote(omm_bytes text) {
 
 /* In the part that begins an answer: a text that ends with an opened thought. */
 static bool opens(omm_bytes part) {
-    for (const uint8_t *at; (at = find(part, OPENS)) != NULL;) {
+    for (const uint8_t *at; (at = chat_find(part, OPENS)) != NULL;) {
         omm_bytes rest;
         part = from(part, at + sizeof OPENS - 1);
         if (line_ends(&rest, part) <= 1 && is_quote(rest)) return true;
@@ -53,11 +49,11 @@ static bool opens(omm_bytes part) {
 
 void thinking_recognise(omm_tokenizer *t, omm_bytes jinja) {
     t->thinking = OMM_THINKING_NONE;
-    if (!find(jinja, CLOSES)) return;
+    if (!chat_find(jinja, CLOSES)) return;
     const omm_bytes part = behind_last(jinja, "add_generation_prompt");
     omm_bytes rest;
     t->thinking = opens(part) ? OMM_THINKING_OPENED : OMM_THINKING_OWN;
-    const uint8_t *closes = find(part, CLOSES);
+    const uint8_t *closes = chat_find(part, CLOSES);
     t->thought_lines = LINE_ENDS_MAX;
     if (!closes) return;
     const unsigned lines = line_ends(&rest, from(part, closes + sizeof CLOSES - 1));
@@ -80,12 +76,8 @@ omm_bytes thinking_none(const omm_tokenizer *tokenizer) {
 
 /* ---- A text taken apart ---------------------------------------------------------------------- */
 
-static bool is_space(uint8_t c) {
-    return c == ' ' || (c >= 9 && c <= 13);
-}
-
 static size_t skip_space(omm_bytes text, size_t at) {
-    while (at < text.size && is_space(text.data[at])) at++;
+    while (at < text.size && chat_is_space(text.data[at])) at++;
     return at;
 }
 
@@ -116,7 +108,7 @@ static void look_for_begin(omm_thought *t, omm_bytes text, bool is_over) {
 static void look_for_end(omm_thought *t, omm_bytes text, bool is_over) {
     const size_t size = sizeof CLOSES - 1;
     const omm_bytes rest = omm_bytes_of(text.data + t->looked, text.size - t->looked);
-    const uint8_t *at = find(rest, CLOSES);
+    const uint8_t *at = chat_find(rest, CLOSES);
     size_t to = at ? (size_t)(at - text.data) : text.size;
     for (size_t n = size - 1 < rest.size ? size - 1 : rest.size; !at && !is_over && n > 0; n--)
         if (memcmp(text.data + text.size - n, CLOSES, n) == 0) {
@@ -125,7 +117,7 @@ static void look_for_end(omm_thought *t, omm_bytes text, bool is_over) {
         }
     t->looked = at ? to + size : to;
     if (t->from == t->to) t->from = t->to = skip_space(text, t->from);
-    while (to > t->to && is_space(text.data[to - 1])) to--;
+    while (to > t->to && chat_is_space(text.data[to - 1])) to--;
     if (to > t->to) t->to = to;
     if (at) t->state = THOUGHT_CLOSED;
 }
@@ -145,11 +137,9 @@ void omm_thought_look(omm_thought *thought, omm_bytes text, bool is_over) {
 }
 
 omm_err omm_thought_write(omm_buf *out, omm_bytes thought) {
-    const size_t at = skip_space(thought, 0);
-    size_t to = thought.size;
-    while (to > at && is_space(thought.data[to - 1])) to--;
+    const omm_bytes text = chat_trim(thought);
     OMM_TRY(omm_buf_append(out, OPENS "\n", sizeof OPENS));
-    OMM_TRY(omm_buf_append(out, thought.data + at, to - at));
+    OMM_TRY(omm_buf_append(out, text.data, text.size));
     return omm_buf_append(out, "\n" CLOSES "\n\n", sizeof CLOSES + 2);
 }
 

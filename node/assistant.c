@@ -182,6 +182,7 @@ static omm_err finish(omm_assistant *a, omm_speaker_stop stop) {
     }
     if (stop == OMM_SPEAKER_END && a->thought.answer == SIZE_MAX && a->answer.size > 0)
         OMM_TRY(assistant_notice(a, "the model thought, and said nothing"));
+    if (a->options.speaker.no_calls) return OMM_OK; /* it was asked for its form, not for a tool */
     OMM_TRY(check_sum(a));
     OMM_TRY(check_saved(a, said(a)));
     OMM_TRY(check_answer(a, said(a)));
@@ -256,7 +257,7 @@ static omm_err exchange(omm_assistant *a) {
 
 static omm_err push_system(omm_assistant *a) {
     omm_chat_tool tools[TOOL_COUNT];
-    size_t count = tools_list(tools, &a->tools);
+    const size_t count = a->options.speaker.no_calls ? 0 : tools_list(tools, &a->tools);
     bool fit = false;
     omm_buf_clear(&a->answer);
     OMM_TRY(omm_chat_system(&a->answer, omm_bytes_str(a->options.system), tools, count,

@@ -21,7 +21,7 @@ typedef struct stage {
     char events[8192]; /* "text:...", one a line; pieces of text are joined */
     size_t events_size;
     unsigned is_in; /* 1 + kind of the last event */
-    bool thinks;
+    bool thinks, no_calls;
     omm_err fail;       /* of the speaker */
     size_t interrupted; /* if > 0: after so many characters but one, of each answer */
 } stage;
@@ -88,7 +88,8 @@ static omm_err watch(void *ud, const omm_assistant_event *e) {
 static omm_assistant *open_assistant(stage *s, omm_notes *notes, omm_docs *docs) {
     omm_assistant *a = NULL;
     omm_assistant_options options = omm_assistant_options_default();
-    options.speaker = (omm_speaker){.fits = fits, .reply = reply, .thinks = s->thinks, .ud = s};
+    options.speaker = (omm_speaker){
+        .fits = fits, .reply = reply, .no_calls = s->no_calls, .thinks = s->thinks, .ud = s};
     options.system = "Help.";
     options.notes = notes;
     options.docs = docs;
@@ -151,6 +152,11 @@ static void test_thoughts(void) {
     s = (stage){.replies = {"<think>so, and no more"}, .thinks = true};
     play(&s, NULL, NULL, "hello");
     check_text(s.events, "thought:so, and no more\nnotice:the model thought, and said nothing\n");
+    /* Who can call nothing is told of no tool, and not that it called none. */
+    s = (stage){.replies = {"{\"a\": 4041}"}, .no_calls = true};
+    play(&s, NULL, NULL, "47*86");
+    check_text(s.events, "text:{\"a\": 4041}\n");
+    CHECK(strstr(s.prompt, "system:Help.|user:47*86|") == s.prompt);
     /* Stopped in the middle of a thought: as if it had not been asked. */
     s = (stage){.replies = {"<think>\nso\n</think>\n\nyes"}, .thinks = true, .interrupted = 11};
     a = open_assistant(&s, NULL, NULL);

@@ -281,7 +281,11 @@ static omm_err reply(void *ud, omm_buf *out, omm_speaker_stop *stop, const omm_m
 }
 
 omm_speaker omm_model_speaker_get(omm_model_speaker *speaker) {
-    return (omm_speaker){.fits = fits, .reply = reply, .thinks = thinks(speaker), .ud = speaker};
+    return (omm_speaker){.fits = fits,
+                         .reply = reply,
+                         .no_calls = speaker->constraint != NULL,
+                         .thinks = thinks(speaker),
+                         .ud = speaker};
 }
 
 omm_model_speaker_usage omm_model_speaker_get_usage(const omm_model_speaker *speaker) {

@@ -195,6 +195,10 @@ def test_thoughts(folder):
         for how in (), ("--no-think",):
             counts[name, len(how)] = json.loads(generated(model, "--chat", *how).stdout)["prompt_tokens"]
     check(counts["none", 0] == counts["none", 1] == counts["own", 0] < counts["opened", 0] < counts["own", 1] == counts["opened", 1], counts)
+    done = subprocess.run([MESHMIND, "chat", "-m", MODEL, "--json-object", "--docs", folder], capture_output=True, text=True, timeout=300)
+    check(done.returncode == 2 and "--docs: an answer that has to be JSON" in done.stderr, done.stderr)
+    said, _ = piped(opened, "--json-object")
+    check("[thinks]" not in said and json.loads(said.splitlines()[1]) is not None, said)
     refused = generated(own, "--no-think")
     check(refused.returncode == 2 and "together with --chat" in refused.stderr, refused.stderr)
 

@@ -34,7 +34,8 @@ typedef struct omm_speaker {
     /* Append the next assistant turn to `out`. */
     omm_err (*reply)(void *ud, omm_buf *out, omm_speaker_stop *stop, const omm_message *messages,
                      size_t count, omm_speaker_piece piece, void *piece_ud);
-    bool thinks; /* its turns may begin with a thought, as thinking.h has it */
+    bool no_calls; /* its turns have a form in which no tool can be called */
+    bool thinks;   /* its turns may begin with a thought, as thinking.h has it */
     void *ud;
 } omm_speaker;
 
