@@ -18,6 +18,7 @@
 #include "secret.h"
 #include "service_config.h"
 
+#include "omm/enrolment.h"
 #include "omm/json.h"
 
 #include <stdio.h>
@@ -182,11 +183,12 @@ static omm_err check_lines(const omm_buf *text, const moved *m, const char *conf
     return err;
 }
 
-/* The node file for `config`. */
-static omm_err move_config(omm_buf *out, const json_t *root, const char *config, bool is_beside) {
+/* The node file for `config`, and what changes in it. */
+static omm_err move_config(omm_buf *out, moved *m, const json_t *root, const char *config,
+                           bool is_beside) {
     const char *text, *was = "";
     char full[OMM_PATH_MAX];
-    moved m = {0};
+    *m = (moved){0};
     node_file file;
     omm_arena arena;
     OMM_TRY(omm_json_get_str(&text, root, "config"));
@@ -196,31 +198,67 @@ static omm_err move_config(omm_buf *out, const json_t *root, const char *config,
     omm_arena_init(&arena, 2 * FILE_BYTES_MAX);
     omm_err err = omm_config_parse(&file, node_fields, omm_bytes_str(text), config, &arena);
     for (carried i = 0; i < CARRIED_COUNT && err == OMM_OK; i++)
-        err = plan_one(&m, i, path_of(&file, i), moves, is_beside);
+        err = plan_one(m, i, path_of(&file, i), moves, is_beside);
     omm_arena_fini(&arena);
     OMM_TRY(err);
-    if (!json_object_get(root, "token") && m.path[CARRIED_TOKEN][0]) {
-        m.path[CARRIED_TOKEN][0] = '\0';
-        m.changes[CARRIED_TOKEN] = true;
+    if (!json_object_get(root, "token") && m->path[CARRIED_TOKEN][0]) {
+        m->path[CARRIED_TOKEN][0] = '\0';
+        m->changes[CARRIED_TOKEN] = true;
     }
-    OMM_TRY(put_lines(out, text, &m));
-    return check_lines(out, &m, config);
+    OMM_TRY(put_lines(out, text, m));
+    return check_lines(out, m, config);
 }
 
 /* ---- restore ---- */
 
 static omm_err put(const char *path, omm_bytes bytes, bool replace) {
     OMM_TRY(place_make_parent(path));
-    OMM_TRY(replace ? omm_file_write(path, bytes, 0600) : omm_file_create(path, bytes, 0600));
-    printf("written: %s\n", path);
-    return OMM_OK;
+    return replace ? omm_file_write(path, bytes, 0600) : omm_file_create(path, bytes, 0600);
 }
 
 static omm_err take_file(const json_t *root, carried what, const char *path, bool replace) {
     const char *text;
     if (!path[0] || !json_object_get(root, s_carried[what].member)) return OMM_OK;
     OMM_TRY(omm_json_get_str(&text, root, s_carried[what].member));
-    return put(path, omm_bytes_str(text), replace);
+    OMM_TRY(put(path, omm_bytes_str(text), replace));
+    printf("written: %s\n", path);
+    return OMM_OK;
+}
+
+static omm_err check_key(const char *text) {
+    json_t *key = NULL;
+    const char *kind = "";
+    omm_err err = omm_json_parse(&key, omm_bytes_str(text), "key");
+    if (err == OMM_OK) err = omm_json_get_str(&kind, key, "kind");
+    const bool is_key = err == OMM_OK && (strcmp(kind, "omm-secret-key") == 0 ||
+                                          strcmp(kind, "omm-locked-key") == 0);
+    json_decref(key);
+    return is_key ? OMM_OK : omm_raise(OMM_ERR_FORMAT, "the backup's key is no key");
+}
+
+static omm_err check_token(const char *text) {
+    char line[256];
+    omm_seed seed;
+    (void)snprintf(line, sizeof line, "%.*s", (int)strcspn(text, "\r\n"), text);
+    const omm_err err = omm_invitation_parse(&seed, line);
+    return err == OMM_OK ? OMM_OK
+                         : omm_raise(OMM_ERR_FORMAT, "the backup's token is no invitation");
+}
+
+/* A backup of somebody else names the places of its files itself: nothing but such files is ever written there. */
+static omm_err check_contents(const json_t *root) {
+    static const char pem[] = "-----BEGIN CERTIFICATE-----";
+    const char *text;
+    OMM_TRY(omm_json_get_str(&text, root, "key"));
+    OMM_TRY(check_key(text));
+    if (json_object_get(root, "token")) {
+        OMM_TRY(omm_json_get_str(&text, root, "token"));
+        OMM_TRY(check_token(text));
+    }
+    if (!json_object_get(root, "tls_certificate")) return OMM_OK;
+    OMM_TRY(omm_json_get_str(&text, root, "tls_certificate"));
+    if (strncmp(text, pem, sizeof pem - 1) == 0) return OMM_OK;
+    return omm_raise(OMM_ERR_FORMAT, "the backup's tls_certificate is no certificate");
 }
 
 /* Before anything is written: is it a backup, and would it overwrite something? */
@@ -230,11 +268,41 @@ static omm_err check(const json_t *root, const char *config, bool replace) {
     OMM_TRY(omm_json_get_str(&kind, root, "kind"));
     OMM_TRY(omm_json_get_int(&version, root, "schema_version", 1, 1));
     if (strcmp(kind, KIND) != 0) return omm_raise(OMM_ERR_FORMAT, "no backup of a node");
-    OMM_TRY(omm_json_get_str(&text, root, "key"));
     OMM_TRY(omm_json_get_str(&text, root, "config"));
+    OMM_TRY(check_contents(root));
     if (omm_file_exists(config) && !replace)
         return omm_raise(OMM_ERR_EXISTS, "%s is there already and stays as it is (--replace)",
                          config);
+    return OMM_OK;
+}
+
+/* Another node's would be taken for this one's. */
+static omm_err check_other(const json_t *root, carried what, const char *path) {
+    const char *text;
+    omm_buf is;
+    if (!path[0] || !omm_file_exists(path) || !json_object_get(root, s_carried[what].member))
+        return OMM_OK;
+    OMM_TRY(omm_json_get_str(&text, root, s_carried[what].member));
+    omm_buf_init(&is, FILE_BYTES_MAX);
+    omm_err err = omm_file_read(&is, path);
+    if (err == OMM_OK && !omm_bytes_equal(omm_buf_view(&is), omm_bytes_str(text)))
+        err = omm_raise(OMM_ERR_EXISTS,
+                        "%s is there already, is not that of the backup, and stays as it is "
+                        "(--replace, or -c in another folder)",
+                        path);
+    secret_wipe(&is);
+    return err;
+}
+
+/* Where they were, what is there is this node's own, and may be newer; elsewhere it is somebody's. */
+static omm_err check_others(const json_t *root, const moved *m, service_env *env,
+                            const node_file *file) {
+    const carried others[] = {CARRIED_CERTIFICATE, CARRIED_TOKEN};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        const char *path = NULL;
+        OMM_TRY(service_path(&path, env, path_of(file, others[i])));
+        if (m->changes[others[i]]) OMM_TRY(check_other(root, others[i], path));
+    }
     return OMM_OK;
 }
 
@@ -270,7 +338,8 @@ static omm_err tell_missing(service_env *env, const node_file *file, const char 
 }
 
 /* The node file comes first, as the key's path stands in it; it goes again if the key cannot follow. */
-static omm_err put_all(const json_t *root, const omm_buf *text, const char *config, bool replace) {
+static omm_err put_all(const json_t *root, const omm_buf *text, const moved *m, const char *config,
+                       bool replace) {
     service_env env = {0};
     node_file file;
     const char *key = NULL;
@@ -279,11 +348,13 @@ static omm_err put_all(const json_t *root, const omm_buf *text, const char *conf
     const bool is_written = err == OMM_OK;
     if (err == OMM_OK) err = load_file(&env, &file, config);
     if (err == OMM_OK) err = service_path(&key, &env, file.key);
+    if (err == OMM_OK && !replace) err = check_others(root, m, &env, &file);
     if (err == OMM_OK) err = take_file(root, CARRIED_KEY, key, replace);
     if (err != OMM_OK && is_written && !was_there) {
         const omm_err gone = omm_file_remove(config);
         (void)gone;
     }
+    if (err == OMM_OK) printf("written: %s\n", config);
     if (err == OMM_OK) err = take_others(root, &env, &file, replace);
     if (err == OMM_OK) err = tell_missing(&env, &file, config);
     service_end(&env);
@@ -293,12 +364,13 @@ static omm_err put_all(const json_t *root, const omm_buf *text, const char *conf
 static omm_err restore(const char *from, const char *config, bool is_beside, bool replace) {
     json_t *root = NULL;
     omm_buf text;
+    moved m;
     OMM_TRY(omm_file_check_private(from));
     OMM_TRY(omm_json_load(&root, from, BACKUP_BYTES_MAX));
     omm_buf_init(&text, FILE_BYTES_MAX);
     omm_err err = check(root, config, replace);
-    if (err == OMM_OK) err = move_config(&text, root, config, is_beside);
-    if (err == OMM_OK) err = put_all(root, &text, config, replace);
+    if (err == OMM_OK) err = move_config(&text, &m, root, config, is_beside);
+    if (err == OMM_OK) err = put_all(root, &text, &m, config, replace);
     secret_wipe(&text); /* an invitation may be in it */
     json_decref(root);
     return err;

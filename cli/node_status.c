@@ -300,10 +300,11 @@ static void print_manifest(json_t *root) {
 static void print_next(bool is_told) {
     printf("These are all the bytes that the next start without --dry-run sends. %s\n",
            is_told
-               ? "The coordinator knows that it was a dry run, and does not wait for them: if the "
+               ? "The coordinator was told that it is a dry run: it does not wait for them, and if "
+                 "the "
                  "round is over by then, they are refused as late."
-               : "The coordinator could not be told that it was a dry run: if the round is open "
-                 "it waits for them until its deadline.");
+               : "This start did not tell the coordinator that it is a dry run: if an earlier one "
+                 "did not either, a round that is open waits for them until its deadline.");
 }
 
 static omm_err show(const char *dir, omm_bytes bytes, bool is_told, omm_arena *arena, bool json) {

@@ -114,9 +114,9 @@ static void note_ahead(omm_coord *c, uint32_t node, uint32_t rounds_seen) {
             "if an older copy of the state was put back, `ctl pause` and put back a newer one"));
 }
 
-/* *node is COORD_ANONYMOUS for a candidate, who is none of the run's. */
-static omm_err check_poll(int32_t *node, omm_digest *id, bool *stale, omm_coord *c, omm_bytes bytes,
-                          omm_arena *arena) {
+/* *node is COORD_ANONYMOUS for a candidate, who is none of the run's; *gives: it says of no dry run. */
+static omm_err check_poll(int32_t *node, omm_digest *id, bool *stale, bool *gives, omm_coord *c,
+                          omm_bytes bytes, omm_arena *arena) {
     omm_envelope envelope;
     omm_poll poll;
     OMM_TRY(omm_envelope_open_as(&envelope, OMM_CONTEXT_POLL, bytes));
@@ -131,6 +131,7 @@ static omm_err check_poll(int32_t *node, omm_digest *id, bool *stale, omm_coord 
     if (poll.run_id[0] && strcmp(poll.run_id, c->o.run->run_id) != 0)
         return omm_raise(OMM_ERR_REFUSED_ROUND, "run_id: %s is not this run", poll.run_id);
     *node = found;
+    *gives = poll.declined != OMM_DECLINED_DRY;
     if (is_candidate) return OMM_OK;
     coord_node *n = &c->nodes[found];
     take_passed(n);
@@ -199,9 +200,9 @@ static omm_err reply_offer(omm_buf *reply, omm_coord *c, bool whole) {
 static omm_err answer_poll(omm_buf *reply, omm_coord *c, const omm_request *request,
                            omm_arena *arena) {
     int32_t index = COORD_ANONYMOUS;
-    bool stale = false;
+    bool stale = false, gives = true;
     omm_digest id;
-    OMM_TRY(check_poll(&index, &id, &stale, c, request->envelope, arena));
+    OMM_TRY(check_poll(&index, &id, &stale, &gives, c, request->envelope, arena));
     if (index < 0) return coord_canary_answer_poll(reply, c, &id, request->whole);
     c->last_node = index;
     coord_node *node = &c->nodes[index];
@@ -224,7 +225,7 @@ static omm_err answer_poll(omm_buf *reply, omm_coord *c, const omm_request *requ
     if (coord_canary_holds(c, (size_t)index))
         return coord_canary_answer_poll(reply, c, &id, request->whole);
     OMM_TRY(coord_reply_wait(reply, c));
-    if (c->state != OMM_COORD_JOINING || node->ready || stale) return OMM_OK;
+    if (c->state != OMM_COORD_JOINING || node->ready || stale || !gives) return OMM_OK;
     OMM_TRY(coord_store_presence(c, (uint32_t)index, false));
     node->ready = true;
     return OMM_OK;

@@ -263,7 +263,7 @@ static omm_err ask_door(admission_answer *answer, uint64_t *again_ms, fetch *f) 
                   f->o->answer_ms, &arena);
     if (err == OMM_OK) err = admission_read(answer, &f->node, &reply);
     *again_ms = now_ms(f) + (reply.retry_ms < WAIT_MAX_MS ? reply.retry_ms : WAIT_MAX_MS);
-    if (err == OMM_OK && *answer == ADMISSION_IN && f->node.token)
+    if (err == OMM_OK && reply.kind == OMM_REPLY_WAIT && reply.retry_ms == 0 && f->node.token)
         omm_log_event(f->o->log, OMM_LOG_INFO, "enrolled", OMM_LOG_STR("node", f->o->name));
     omm_arena_fini(&arena);
     omm_buf_fini(&envelope);
@@ -283,7 +283,7 @@ static void tell_refusal(fetch *f, omm_err reason) {
 
 /* A model may take hours and gigabytes.  Asks as long as it takes. */
 static omm_err need_admission(fetch *f) {
-    const uint64_t begin_ms = now_ms(f);
+    uint64_t busy_since_ms = 0; /* that it has said nothing but to wait; 0: it has not */
     source asked = {0};
     if (!f->o->key) return OMM_OK;
     (void)snprintf(f->doing, sizeof f->doing,
@@ -292,11 +292,17 @@ static omm_err need_admission(fetch *f) {
     while (!is_stopped(f)) {
         admission_answer answer;
         uint64_t again_ms = 0;
+        const uint64_t before_ms = now_ms(f);
         show_doing(f);
         wait_for_leave(f);
+        if (now_ms(f) - before_ms >= WAIT_MAX_MS) busy_since_ms = 0; /* it did not ask meanwhile */
         const omm_err err = ask_door(&answer, &again_ms, f);
         if (is_own_trouble(err) || (err == OMM_OK && answer == ADMISSION_IN)) return err;
-        if (is_stopped(f) || (err == OMM_OK && now_ms(f) - begin_ms >= DOOR_BUSY_MS)) break;
+        if (err != OMM_OK)
+            busy_since_ms = 0;
+        else if (busy_since_ms == 0)
+            busy_since_ms = now_ms(f);
+        if (is_stopped(f) || (err == OMM_OK && now_ms(f) - busy_since_ms >= DOOR_BUSY_MS)) break;
         if (answer == ADMISSION_REFUSED) {
             tell_refusal(f, err);
             again_ms = now_ms(f) + NODE_STRANGER_MS;

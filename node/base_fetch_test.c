@@ -740,7 +740,16 @@ static void test_door(void) {
     lets_in(s_busy, s_yes, true, 2);
     lets_in(s_busy, unknown, false, 3);
     s_end_ms = 1000000;
-    lets_in(s_busy, s_busy, true, 21); /* ten minutes: one from before says nothing else */
+    lets_in(s_busy, s_busy, true, 22); /* ten minutes: one from before says nothing else */
+    s_end_ms = 700000;                 /* eleven minutes of refusals are none of these */
+    door_answer late[12];
+    for (int i = 0; i < 12; i++) late[i] = i < 11 ? unknown : s_busy;
+    omm_base_fetch_result result;
+    int chunks = 0;
+    s_door = late;
+    s_door_count = 12;
+    CHECK_OK(fetch(&result, LIE_DOOR, &chunks));
+    CHECK(s_asked > 11 && chunks == 0 && !result.path[0]);
     s_end_ms = 100000;
 }
 

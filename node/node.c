@@ -51,7 +51,7 @@ static omm_err load(omm_node *node) {
     OMM_TRY(node_submission_restore(node));
     bool ends = false;
     OMM_TRY(node_close_restore(&ends, node));
-    const node_phase gives = node->o.is_dry ? NODE_TELLING : NODE_SUBMITTING;
+    const node_phase gives = node->o.is_dry ? NODE_SHOWING : NODE_SUBMITTING;
     node->phase = ends ? NODE_DONE : node->submission.size > 0 ? gives : NODE_POLLING;
     return OMM_OK;
 }
@@ -171,7 +171,7 @@ static void wait_backoff(omm_node *node, uint64_t now_ms) {
 /* A dry run has told the coordinator, or cannot. */
 static void end_telling(omm_node *node) {
     node->failures = 0;
-    enter(node, node->submission.size > 0 ? NODE_SHOWING : NODE_TRAINING);
+    enter(node, NODE_TRAINING);
 }
 
 /* No answer, or none that can be read: the same request again, later. */
@@ -337,12 +337,13 @@ static omm_err on_poll_reply(omm_node *node, uint64_t now_ms, const omm_reply *r
     return OMM_OK;
 }
 
-/* A dry run asks for nothing new: the offer, once more, says that it was heard.  What else is said of the round counts
- * as ever, unless all that is to be shown is here. */
+/* A dry run asks for nothing new: the offer that it follows, once more, says that it was heard.  What else is said, another
+ * offer too, counts as ever. */
 static omm_err on_telling_reply(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
-    const bool is_heard = reply->kind == OMM_REPLY_OFFER;
-    if (!is_heard && node->submission.size == 0) return on_poll_reply(node, now_ms, reply);
-    node->told_dry = is_heard;
+    const omm_digest offer = omm_hash(reply->envelope);
+    if (reply->kind != OMM_REPLY_OFFER || !omm_digest_equal(&offer, &node->job.offer_digest))
+        return on_poll_reply(node, now_ms, reply);
+    node->told_dry = true;
     end_telling(node);
     return OMM_OK;
 }
@@ -365,6 +366,11 @@ static omm_err on_enrol_reply(omm_node *node, uint64_t now_ms, const omm_reply *
         }
         complain(node, "enrol_refused", omm_err_sentence());
         note_refusal(node, omm_err_sentence());
+    } else if (reply->kind == OMM_REPLY_WAIT && reply->retry_ms > 0) {
+        /* It answers nobody now, or is from before and lets it in: a poll tells, and what was worked for is kept. */
+        enter(node, NODE_POLLING);
+        wait(node, now_ms, NODE_BACKOFF_MIN_MS);
+        return OMM_OK;
     } else if (reply->kind == OMM_REPLY_WAIT) {
         omm_log_event(node->o.log, OMM_LOG_INFO, "enrolled", OMM_LOG_STR("node", node->o.name));
     } else {

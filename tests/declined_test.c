@@ -255,6 +255,21 @@ static void dry_of_another_round(void) {
     peer_close(&p);
 }
 
+/* In front of a round it makes nobody ready: who looks at what it would send gives to none. */
+static void dry_is_not_ready(void) {
+    listener l;
+    peer p;
+    listener_open(&l, " node_declines ");
+    const fed_options o = alone(&l);
+    peer_open(&p, &o);
+    say(&p, OMM_DECLINED_DRY);
+    for (int i = 0; i < 50 && fed_step(&p.f); i++)
+        CHECK_EQ(omm_coord_get_status(p.f.coord).state, OMM_COORD_JOINING);
+    say(&p, OMM_DECLINED_NOTHING);
+    peer_until_open(&p, 0);
+    peer_close(&p);
+}
+
 int main(void) {
     is_heard();
     replays_say_nothing();
@@ -267,5 +282,6 @@ int main(void) {
     dry_is_said_last();
     dry_may_give();
     dry_of_another_round();
+    dry_is_not_ready();
     return 0;
 }

@@ -123,7 +123,7 @@ def dry_run(folder, tap):
     check(shown["payload"] == hashlib.blake2b(payload, digest_size=32).hexdigest(), "the digest shown is another's")
     check(envelope not in tap.out and payload[:64] not in tap.out, "a dry run has sent its submission")
     text = meshmind("node", "--dry-run", "-c", folder / "anna.yaml")
-    check("not sent: " in text and shown["payload"] in text and "The coordinator knows that it was a dry run" in text, text)
+    check("not sent: " in text and shown["payload"] in text and "This start did not tell the coordinator" in text, text)
     said = status(folder)
     check(not said["running"] and set(said["history"]["sent"].values()) == {0}, "what was not sent counts as sent:", said)
     check([(r["sent"], r["verdict"], r["payload_bytes"]) for r in said["history"]["rounds"]] == [(False, "", len(payload))], said)

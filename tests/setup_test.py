@@ -291,6 +291,17 @@ def moves(home, elsewhere):
     waits_for_coordinator(elsewhere, sub / "node.yaml", sub / "node")
     check((sub / "node.key").read_bytes() == key, "another key")
 
+    strange = elsewhere.path / "strange"  # another node's lie where these would
+    strange.mkdir()
+    (strange / "coordinator.crt").write_text("another")
+    said = elsewhere.run("restore", save, "-c", "strange/node.yaml", code=3)
+    check("coordinator.crt is there already" in said and [f.name for f in strange.iterdir()] == ["coordinator.crt"], said)
+    for member in "key", "token", "tls_certificate":  # a stranger's backup puts nothing else into the places that it names
+        evil = elsewhere.path / f"evil-{member}.json"
+        evil.write_text(json.dumps(json.loads(text) | {member: "ssh-ed25519 AAAA"}))
+        evil.chmod(0o600)
+        said = elsewhere.run("restore", evil, "-c", "evil/node.yaml", code=3)
+        check(f"the backup's {member} is no" in said and not (elsewhere.path / "evil").exists(), said)
     (data / "node.token").unlink()  # it was let in
     elsewhere.run("backup", "later.json")
     elsewhere.run("restore", "later.json", "-c", "third/node.yaml")
