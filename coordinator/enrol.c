@@ -164,13 +164,9 @@ static omm_err let_in(omm_coord *c, const omm_public_key *key, const char *by,
     return OMM_OK;
 }
 
-static omm_err check_open(const omm_coord *c) {
-    if (c->state < OMM_COORD_CLOSING) return OMM_OK;
-    return omm_raise(OMM_ERR_REFUSED_LATE, "enrol: the last round of this run is over");
-}
-
 static omm_err check_room(const omm_coord *c) {
-    OMM_TRY(check_open(c));
+    if (c->state >= OMM_COORD_CLOSING)
+        return omm_raise(OMM_ERR_REFUSED_LATE, "enrol: the last round of this run is over");
     if (c->o.run->node_count < c->node_max) return OMM_OK;
     return omm_raise(OMM_ERR_REFUSED_FULL, "enrol: %zu nodes are in, the most this run takes",
                      c->o.run->node_count);
@@ -301,7 +297,6 @@ omm_err coord_enrol_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms, omm_by
     if (node >= 0 && c->nodes[node].revoked) return coord_refuse_revoked(c, (size_t)node);
     if (node < 0) OMM_TRY(coord_canary_knows(&is_candidate, c, &id));
     if (node < 0 && !is_candidate) OMM_TRY(let_stranger_in(&challenged, c, &enrol, &envelope.key));
-    if (node >= 0) OMM_TRY(check_open(c)); /* it may be about to fetch gigabytes */
     if (challenged) return reply_challenge(reply, c, now_ms);
     return omm_reply_encode(reply, &(omm_reply){.kind = OMM_REPLY_WAIT}); /* 0: it is in */
 }
