@@ -132,7 +132,8 @@ static void step_token(crowd *out, omm_constraint *c, uint32_t id) {
         match_step(b, &c->frames, c->grammar, a, x->bytes[first + i]);
         a = b;
         b = swap;
-        if (i % MATCH_TOKEN_BYTES_MAX == MATCH_TOKEN_BYTES_MAX - 1) match_compact(a, &c->frames);
+        /* never behind the last byte: who only asks goes on from where `now` stands, whose frames stay */
+        if ((i + 1) % MATCH_TOKEN_BYTES_MAX == 0 && i + 1 < size) match_compact(a, &c->frames);
     }
     copy_crowd(out, a);
 }

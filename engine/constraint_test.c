@@ -533,6 +533,43 @@ static void test_memory(const rig *r) {
     omm_lexicon_close(NULL);
 }
 
+/* The longest token of the trees, in the middle of a way that ends with it and one that goes on: what is asked of it leaves the
+ * text where it stands. */
+static void test_longest(void) {
+#define WAY(string)                                                                                \
+    "{\"properties\": {\"a\": {\"type\": \"array\", \"items\": {\"type\": \"string\"" string       \
+    "}}}, \"required\": [\"a\"], \"additionalProperties\": false}"
+    static const char schema_text[] = "{\"anyOf\": [" WAY(", \"maxLength\": 3") ", " WAY("") "]}";
+    static const char longest[] = FIFTY FIFTY TEN TEN "01234567";
+    _Static_assert(sizeof longest - 1 == MATCH_TOKEN_BYTES_MAX, "of as many bytes as a tree has");
+    const char *const pieces[] = {"{\"a\": [\"", longest, "\"]}"};
+    const vocab_recipe recipe = {.mark_type = TOKEN_USER,
+                                 .marks = {pieces[0], pieces[1], pieces[2]}};
+    omm_tokenizer *t = open_vocab(&recipe);
+    omm_lexicon *x = NULL;
+    omm_grammar *g = NULL;
+    omm_constraint *c = NULL;
+    json_t *schema = NULL;
+    CHECK_OK(omm_json_parse(&schema, omm_bytes_str(schema_text), "schema"));
+    CHECK_OK(omm_lexicon_open(&x, t, omm_tokenizer_vocab(t)));
+    CHECK_OK(omm_grammar_open_schema(&g, schema));
+    CHECK_OK(omm_constraint_open(&c, g, x));
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+        const uint32_t id = omm_tokenizer_special(t, pieces[i]);
+        CHECK(lexicon_has(omm_constraint_allowed(c), id) && omm_constraint_permits(c, id));
+        for (uint32_t other = 0; other < x->vocab; other++)
+            CHECK_EQ(omm_constraint_permits(c, other),
+                     lexicon_has(omm_constraint_allowed(c), other));
+        omm_constraint_take(c, id);
+    }
+    CHECK(omm_constraint_permits(c, omm_tokenizer_eos(t)));
+    omm_constraint_close(c);
+    omm_grammar_close(g);
+    omm_lexicon_close(x);
+    json_decref(schema);
+    omm_tokenizer_close(t);
+}
+
 int main(void) {
     for (unsigned spm = 0; spm < 2; spm++) {
         rig r;
@@ -545,6 +582,7 @@ int main(void) {
     }
     test_sampler();
     test_lacking();
+    test_longest();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }
