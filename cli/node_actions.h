@@ -13,7 +13,7 @@ int node_setup(int argc, char **argv);
 int node_backup(int argc, char **argv);
 int node_restore(int argc, char **argv);
 
-/* Show the submission in `dir` (omm/node_service.h) that --dry-run left there; is_told: the coordinator knows that nothing
+/* Show the submission in `dir` (omm/node_service.h) that --dry-run left there; is_told: the coordinator was told that nothing
  * was sent.  Errors: IO, FORMAT, NOMEM. */
 OMM_CHECKED omm_err node_show_submission(const char *dir, bool is_told, bool json);
 

@@ -332,6 +332,44 @@ static void work_in_vain(void) {
     victim_close(&v);
 }
 
+/* What it shows now, where it asks to be let in. */
+static bool shows_work(victim *v, uint64_t *work) {
+    omm_arena arena;
+    omm_request request;
+    omm_envelope envelope;
+    omm_enrol enrol;
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+    CHECK_EQ(victim_asked(v), OMM_REQUEST_ENROL);
+    CHECK_OK(omm_request_decode(&request, v->action.request, &arena));
+    CHECK_OK(omm_envelope_open_as(&envelope, OMM_CONTEXT_ENROL, request.envelope));
+    CHECK_OK(omm_enrol_decode(&enrol, envelope.payload, &arena));
+    *work = enrol.work;
+    omm_arena_fini(&arena);
+    return enrol.has_work;
+}
+
+/* Told to wait because nobody is answered now, it shows the same work again; told that it is in, it needs it no more. */
+static void work_is_kept(void) {
+    uint64_t work = 0, again = 0;
+    victim v;
+    victim_open(&v);
+    challenge_honest(&v, WORK_BITS);
+    CHECK_OK(omm_node_work(v.node, NULL));
+    victim_step(&v, OMM_NODE_WORK_DONE, (omm_bytes){0});
+    CHECK(shows_work(&v, &work));
+    for (int i = 0; i < 2; i++) {
+        victim_answer(&v, &(omm_reply){.kind = OMM_REPLY_WAIT, .retry_ms = 30000});
+        victim_until_active(&v);
+        refuse_key(&v, "not enrolled");
+        CHECK(shows_work(&v, &again) && again == work);
+    }
+    victim_answer(&v, &(omm_reply){.kind = OMM_REPLY_WAIT});
+    victim_until_active(&v);
+    refuse_key(&v, "not enrolled"); /* its state was put back to before that */
+    CHECK(!shows_work(&v, &again));
+    victim_close(&v);
+}
+
 /* Work for work: a challenge in answer to what was done is not taken, or it would never end. */
 static void work_without_end(void) {
     victim v;
@@ -512,6 +550,7 @@ int main(void) {
     verdict_between_refusals();
     work_not_done();
     work_in_vain();
+    work_is_kept();
     work_without_end();
     work_stopped();
     not_let_in();
