@@ -232,6 +232,16 @@ static void test_calls(void) {
     CHECK_EQ(reply.call_count, 2);
     CHECK(strcmp(reply.calls[1].name, "b") == 0);
     omm_chat_reply_fini(&reply);
+    /* marks inside a string are text */
+    CHECK_OK(omm_chat_parse(
+        &reply,
+        omm_bytes_str("<tool_call>{\"name\":\"a\",\"arguments\":{\"x\":\"\\\\\\\"</tool_call>"
+                      "<tool_call>\"}}</tool_call><tool_call>{\"name\":\"b\","
+                      "\"arguments\":{}}</tool_call>")));
+    CHECK_EQ(reply.call_count, 2);
+    CHECK(strcmp(json_string_value(json_object_get(reply.calls[0].arguments, "x")),
+                 "\\\"</tool_call><tool_call>") == 0);
+    omm_chat_reply_fini(&reply);
 }
 
 #define A13 "aaaaaaaaaaaaa"
@@ -284,6 +294,10 @@ static void test_bad_calls(void) {
     }
     omm_buf many;
     omm_chat_reply reply;
+    /* a string that nothing closes is said to be that */
+    CHECK_ERR(omm_chat_parse(&reply, omm_bytes_str("<tool_call>{\"name\": \"a}</tool_call>")),
+              OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "premature end of input"));
     omm_buf_init(&many, FILE_MAX);
     for (unsigned i = 0; i <= OMM_CHAT_CALLS_MAX; i++)
         CHECK_OK(omm_buf_printf(&many, "<tool_call>{\"name\":\"a\",\"arguments\":{}}</tool_call>"));

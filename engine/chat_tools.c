@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-static const char s_open[] = "<tool_call>";
-static const char s_close[] = "</tool_call>";
+static const char s_open[] = OMM_CHAT_CALL_OPENS;
+static const char s_close[] = OMM_CHAT_CALL_CLOSES;
 
 /* ---- To the model -------------------------------------------------------------------------- */
 
@@ -77,6 +77,23 @@ static bool before_mark(omm_bytes *out, omm_bytes text, const char *mark) {
     return at != NULL;
 }
 
+/* Bytes of `text` before the mark that closes a call: not the one that a string of its JSON has, unless there is no other. */
+static bool before_close(omm_bytes *out, omm_bytes text) {
+    const size_t size = sizeof s_close - 1;
+    bool in_string = false;
+    for (size_t i = 0; i < text.size; i++) {
+        if (in_string && text.data[i] == '\\')
+            i++;
+        else if (text.data[i] == '"')
+            in_string = !in_string;
+        else if (!in_string && text.size - i >= size && memcmp(text.data + i, s_close, size) == 0) {
+            *out = omm_bytes_of(text.data, i);
+            return true;
+        }
+    }
+    return before_mark(out, text, s_close);
+}
+
 static omm_err take_name(omm_tool_call *call, const json_t *object) {
     const char *name = NULL;
     OMM_TRY(omm_json_get_str(&name, object, "name"));
@@ -120,7 +137,7 @@ static omm_err parse_call(omm_tool_call *call, omm_bytes body) {
 static omm_err take_block(omm_chat_reply *reply, omm_bytes *rest) {
     omm_bytes body = {0};
     *rest = skip(*rest, sizeof s_open - 1);
-    if (!before_mark(&body, *rest, s_close))
+    if (!before_close(&body, *rest))
         return omm_raise(OMM_ERR_FORMAT, "tool call: %s is missing", s_close);
     if (reply->call_count == OMM_CHAT_CALLS_MAX)
         return omm_raise(OMM_ERR_TOO_BIG, "more than %u tool calls in one turn",

@@ -36,15 +36,29 @@ void omm_constraint_close(omm_constraint *c) {
     omm_free(c);
 }
 
-void omm_constraint_restart(omm_constraint *c) {
-    match_begin(&c->now, c->grammar, c->lexicon->leads);
-    c->frames.count = 0;
-    c->ended = c->known = false;
-}
-
 static void copy_crowd(crowd *to, const crowd *from) {
+    to->part = from->part;
+    to->at = from->at;
+    to->alive = from->alive;
+    to->calls = from->calls;
     to->count = from->count;
     memcpy(to->list, from->list, from->count * sizeof *to->list);
+}
+
+/* *now goes on with bytes that nobody draws. */
+static void begin_with(omm_constraint *c, omm_bytes bytes) {
+    for (size_t i = 0; i < bytes.size; i++) {
+        text_step(&c->path[0], &c->frames, c->grammar, &c->now, bytes.data[i]);
+        match_compact(&c->path[0], &c->frames);
+        copy_crowd(&c->now, &c->path[0]);
+    }
+}
+
+void omm_constraint_restart(omm_constraint *c) {
+    text_begin(&c->now, c->grammar, c->lexicon->leads);
+    c->frames.count = 0;
+    c->ended = c->known = false;
+    begin_with(c, grammar_begun(c->grammar));
 }
 
 void omm_constraint_copy(omm_constraint *to, const omm_constraint *from) {
@@ -79,11 +93,11 @@ static void walk(omm_constraint *c, const lexicon_tree *tree) {
         const lexicon_node *node = &tree->nodes[i];
         crowd *next = &c->path[node->depth + 1];
         c->frames.count = c->marks[node->depth];
-        match_step(next, &c->frames, c->grammar, &c->path[node->depth], node->byte);
+        text_step(next, &c->frames, c->grammar, &c->path[node->depth], node->byte);
         OMM_ASSERT(c->frames.count <= c->marks[node->depth] + c->path[node->depth].count);
         c->marks[node->depth + 1] = c->frames.count;
-        if (next->count > 0) allow(c->allowed, tree, node);
-        i = next->count > 0 ? i + 1 : node->next;
+        if (text_goes_on(next)) allow(c->allowed, tree, node);
+        i = text_goes_on(next) ? i + 1 : node->next;
     }
     c->frames.count = live;
 }
@@ -100,13 +114,28 @@ static void allow_plain(uint32_t *bits, const omm_lexicon *x, uint32_t room) {
             bits[i] |= (uint32_t)((uint16_t)(x->characters[i * 32 + k] - 1) < room) << k;
 }
 
+/* Any token, but those with which a call begins as none may. */
+static void find_free(omm_constraint *c) {
+    const omm_lexicon *x = c->lexicon;
+    memset(c->allowed, 0xff, x->words * sizeof *c->allowed);
+    if (x->vocab % 32 > 0) c->allowed[x->words - 1] = (1u << x->vocab % 32) - 1;
+    for (uint32_t i = 0; i < x->opener_count; i++) {
+        const uint32_t id = x->openers[i];
+        if (!omm_constraint_permits(c, id)) c->allowed[id / 32] &= ~(1u << id % 32);
+    }
+}
+
 static void find_allowed(omm_constraint *c) {
     const omm_lexicon *x = c->lexicon;
-    const uint32_t room = match_room(c->grammar, &c->now);
+    if (text_is_free(&c->now)) {
+        find_free(c);
+        return;
+    }
+    const uint32_t room = text_room(c->grammar, &c->now);
     memset(c->allowed, 0, x->words * sizeof *c->allowed);
     if (room != MATCH_ROOM_UNKNOWN) allow_plain(c->allowed, x, room);
     walk(c, room != MATCH_ROOM_UNKNOWN ? &x->odd : &x->all);
-    if (!match_is_whole(c->grammar, &c->now)) return;
+    if (!text_is_whole(c->grammar, &c->now)) return;
     for (uint32_t i = 0; i < x->words; i++) c->allowed[i] |= x->ends[i];
 }
 
@@ -127,9 +156,9 @@ static void step_token(crowd *out, omm_constraint *c, uint32_t id) {
     const uint32_t first = x->at[id], size = x->at[id + 1] - first;
     crowd *a = &c->path[0], *b = &c->path[1];
     copy_crowd(a, &c->now);
-    for (uint32_t i = 0; i < size && a->count > 0; i++) {
+    for (uint32_t i = 0; i < size && text_goes_on(a); i++) {
         crowd *swap = a;
-        match_step(b, &c->frames, c->grammar, a, x->bytes[first + i]);
+        text_step(b, &c->frames, c->grammar, a, x->bytes[first + i]);
         a = b;
         b = swap;
         /* never behind the last byte: who only asks goes on from where `now` stands, whose frames stay */
@@ -138,9 +167,13 @@ static void step_token(crowd *out, omm_constraint *c, uint32_t id) {
     copy_crowd(out, a);
 }
 
-/* Of a token that is too long for the trees. */
-static bool permits_long(const omm_constraint *c, uint32_t id) {
-    const uint32_t room = match_room(c->grammar, &c->now), size = c->lexicon->characters[id];
+/* Of a token that is too long for the trees: as much of a string, or text that begins no call. */
+static bool permits_long(omm_constraint *c, uint32_t id) {
+    if (text_is_free(&c->now)) {
+        step_token(&c->path[2], c, id);
+        return text_is_free(&c->path[2]);
+    }
+    const uint32_t room = text_room(c->grammar, &c->now), size = c->lexicon->characters[id];
     return room != MATCH_ROOM_UNKNOWN && size > 0 && size <= room;
 }
 
@@ -149,12 +182,12 @@ bool omm_constraint_permits(omm_constraint *c, uint32_t id) {
     const uint32_t live = c->frames.count;
     const uint32_t size = c->lexicon->at[id + 1] - c->lexicon->at[id];
     if (c->ended) return false;
-    if (lexicon_has(c->lexicon->ends, id)) return match_is_whole(c->grammar, &c->now);
+    if (lexicon_has(c->lexicon->ends, id)) return text_is_whole(c->grammar, &c->now);
     if (size > MATCH_TOKEN_BYTES_MAX) return permits_long(c, id);
-    if (size == 0) return false;
+    if (size == 0) return text_is_free(&c->now);
     step_token(&c->path[2], c, id);
     c->frames.count = live;
-    return c->path[2].count > 0;
+    return text_goes_on(&c->path[2]);
 }
 
 void omm_constraint_take(omm_constraint *c, uint32_t id) {

@@ -262,14 +262,24 @@ omm_err grammar_open(omm_grammar **out) {
     if (!g) return omm_raise(OMM_ERR_NOMEM, "no memory for a grammar");
     g->any = RULE_NONE;
     omm_buf_init(&g->bytes, OMM_GRAMMAR_BYTES_MAX);
+    /* a path in front of the bytes is at 1 at least: 0 says that there is none */
+    const omm_err err = omm_buf_append(&g->bytes, "", 1);
+    if (err != OMM_OK) {
+        omm_grammar_close(g);
+        return err;
+    }
     *out = g;
     return OMM_OK;
 }
 
-static omm_err make_object(omm_grammar *g) {
+omm_err grammar_any_object(uint32_t *out, omm_grammar *g) {
     rule object = {.kind = RULE_OBJECT, .max = RULE_NONE};
     OMM_TRY(grammar_any(&object.rest, g));
-    OMM_TRY(grammar_add_rule(&g->root, g, &object));
+    return grammar_add_rule(out, g, &object);
+}
+
+static omm_err make_object(omm_grammar *g) {
+    OMM_TRY(grammar_any_object(&g->root, g));
     return grammar_finish(g);
 }
 

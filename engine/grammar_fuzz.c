@@ -1,9 +1,29 @@
-/* grammar_fuzz.c - any bytes as a schema, then, behind a NUL, any choices among the tokens that may come: work is bounded, the
- * tokens that are allowed are those that are by their bytes, one always is, and a text that may end is JSON. */
+/* grammar_fuzz.c - any bytes as a schema, or as a list of tools, then, behind a NUL, any choices among the tokens that may come:
+ * work is bounded, the tokens that are allowed are those that are by their bytes, one always is, and a text that may end is
+ * JSON, or calls of the tools. */
 #include "grammar_internal.h"
 #include "test_vocab.h"
 
 #include "omm/mem.h"
+
+/* [{"name", "parameters", "strict"}, ...] */
+static omm_err open_tools(omm_grammar **out, const json_t *list) {
+    omm_grammar_tool tools[GRAMMAR_THREADS_MAX + 2];
+    omm_grammar_calls calls = {.tools = tools, .calls_max = 3, .begun = omm_bytes_str("")};
+    for (size_t i = 0; i < json_array_size(list) && i < GRAMMAR_THREADS_MAX + 2; i++) {
+        const json_t *one = json_array_get(list, i);
+        const char *name = json_string_value(json_object_get(one, "name"));
+        const bool fits =
+            name && *name && strspn(name, "abcdefghijklmnopqrstuvwxyz_") == strlen(name);
+        tools[calls.tool_count++] =
+            (omm_grammar_tool){.name = fits ? name : "tool",
+                               .parameters = json_object_get(one, "parameters"),
+                               .strict = json_is_true(json_object_get(one, "strict"))};
+    }
+    if (calls.tool_count == 0) return omm_raise(OMM_ERR_FORMAT, "no tools");
+    calls.thinking = calls.tool_count % 2 ? OMM_THINKING_OWN : OMM_THINKING_NONE;
+    return omm_grammar_open_calls(out, &calls);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 void fuzz_end(void);
@@ -22,7 +42,8 @@ void fuzz_end(void) {
 static void open_all(void) {
     const vocab_recipe recipe = {
         .mark_type = TOKEN_USER,
-        .marks = {"{\"a", "\": \"", "\", \"", "\"}]}", "\\ud83d\\ude", "null, \""}};
+        .marks = {"{\"a", "\": \"", "\", \"", "\"}]}", "\\ud83d\\ude", "null, \""},
+        .words = {OMM_CHAT_CALL_OPENS, "}\n" OMM_CHAT_CALL_CLOSES}};
     s_tokenizer = open_vocab(&recipe);
     OMM_ASSERT(omm_lexicon_open(&s_lexicon, s_tokenizer, omm_tokenizer_vocab(s_tokenizer)) ==
                OMM_OK);
@@ -37,6 +58,20 @@ static uint32_t nth_allowed(const uint32_t *allowed, uint32_t nth) {
         if (lexicon_has(allowed, id) && nth-- == 0) return id;
 }
 
+/* A text that has begun no call may say anything, and arguments may have a name twice. */
+static void check_calls(const omm_buf *written, bool thinks) {
+    omm_chat_reply reply = {0};
+    omm_thought thought = omm_thought_init(thinks);
+    omm_thought_look(&thought, omm_buf_view(written), true);
+    if (thought.answer >= written->size) return;
+    if (omm_chat_parse(&reply, omm_bytes_of(written->data + thought.answer,
+                                            written->size - thought.answer)) == OMM_OK)
+        omm_chat_reply_fini(&reply);
+    else
+        OMM_ASSERT(strstr(omm_err_sentence(), "without " OMM_CHAT_CALL_OPENS) ||
+                   strstr(omm_err_sentence(), "duplicate"));
+}
+
 static void check_whole(const omm_buf *written) {
     json_error_t error;
     json_t *value = json_loadb((const char *)written->data, written->size, JSON_DECODE_ANY, &error);
@@ -44,7 +79,7 @@ static void check_whole(const omm_buf *written) {
     json_decref(value);
 }
 
-static void walk(omm_constraint *c, const uint8_t *data, size_t size) {
+static void walk(omm_constraint *c, const calls_form *calls, const uint8_t *data, size_t size) {
     const uint32_t end = omm_tokenizer_eos(s_tokenizer);
     omm_buf written;
     omm_buf_init(&written, 1 << 16);
@@ -52,7 +87,10 @@ static void walk(omm_constraint *c, const uint8_t *data, size_t size) {
         const uint32_t *allowed = omm_constraint_allowed(c);
         for (uint32_t id = 0; i % CHECKED_EVERY == 0 && id < s_lexicon->vocab; id++)
             OMM_ASSERT(lexicon_has(allowed, id) == omm_constraint_permits(c, id));
-        if (lexicon_has(allowed, end)) check_whole(&written);
+        if (lexicon_has(allowed, end) && calls->max > 0)
+            check_calls(&written, calls->thinking == OMM_THINKING_OWN);
+        else if (lexicon_has(allowed, end))
+            check_whole(&written);
         const uint32_t id = nth_allowed(allowed, data[i]);
         OMM_ASSERT(omm_tokenizer_decode(&written, s_tokenizer, &id, 1, OMM_DETOKENIZE_CONTINUE) ==
                    OMM_OK);
@@ -69,7 +107,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     omm_grammar *g = NULL;
     omm_constraint *c = NULL;
     if (omm_json_parse(&schema, omm_bytes_of(data, schema_size), "a schema") != OMM_OK) return 0;
-    const omm_err err = omm_grammar_open_schema(&g, schema);
+    const bool calls = json_is_array(schema);
+    const omm_err err = calls ? open_tools(&g, schema) : omm_grammar_open_schema(&g, schema);
     json_decref(schema);
     if (err != OMM_OK) {
         OMM_ASSERT(err == OMM_ERR_FORMAT || err == OMM_ERR_UNSUPPORTED || err == OMM_ERR_TOO_BIG);
@@ -77,7 +116,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         return 0;
     }
     OMM_ASSERT(omm_constraint_open(&c, g, s_lexicon) == OMM_OK);
-    if (end) walk(c, end + 1, size - schema_size - 1);
+    if (end) walk(c, &g->calls, end + 1, size - schema_size - 1);
     omm_constraint_close(c);
     omm_grammar_close(g);
     return 0;

@@ -2,7 +2,9 @@
  *
  *   grammar.c         rules: making, closing, and what is known of them before the first byte
  *   grammar_schema.c  JSON Schema --> rules
+ *   grammar_calls.c   tools --> rules
  *   grammar_match.c   byte after byte through rules
+ *   grammar_text.c    the same through a whole text, with what stands around calls
  *   lexicon.c         the tokens as a tree of bytes
  *   constraint.c      which tokens may follow
  */
@@ -10,6 +12,7 @@
 #define ENGINE_GRAMMAR_INTERNAL_H
 
 #include "omm/bytes.h"
+#include "omm/chat.h"
 #include "omm/constraint.h"
 
 #define GRAMMAR_THREADS_MAX 32u
@@ -54,7 +57,19 @@ typedef struct literal {
     uint32_t member;   /* a name's */
 } literal;
 
+#define GRAMMAR_STOPS_MAX 4u
+
+/* Of texts with calls; max 0: the text is one value. */
+typedef struct calls_form {
+    uint8_t max;
+    omm_thinking thinking;
+    uint32_t begun_at, begun_size; /* in bytes */
+    const char *stops[GRAMMAR_STOPS_MAX];
+    size_t stop_count;
+} calls_form;
+
 struct omm_grammar {
+    calls_form calls;
     rule *rules;
     uint32_t rule_count, rule_capacity;
     uint32_t *parts;
@@ -80,9 +95,20 @@ void grammar_sort_texts(omm_grammar *g, uint32_t first,
 OMM_CHECKED omm_err grammar_add_literals(uint32_t *out, omm_grammar *g, const char *const *texts,
                                          size_t count);
 OMM_CHECKED omm_err grammar_any(uint32_t *out, omm_grammar *g);
+OMM_CHECKED omm_err grammar_any_object(uint32_t *out, omm_grammar *g); /* another one each time */
+/* grammar_schema.c: the arguments that a tool takes; strict: what is not supported is refused, else it is any value there.
+ * `name`: for errors.  Errors: as omm_grammar_open_schema. */
+OMM_CHECKED omm_err grammar_add_arguments(uint32_t *out, omm_grammar *g, const char *name,
+                                          json_t *schema, bool strict);
 /* The root is known: choices get their alternatives, rules their heights.  Errors: UNSUPPORTED (nothing fulfils one; more
  * alternatives than are followed), NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err grammar_finish(omm_grammar *g);
+
+/* What every text begins with and nobody draws. */
+static inline omm_bytes grammar_begun(const omm_grammar *g) {
+    if (g->calls.begun_size == 0) return (omm_bytes){0};
+    return omm_bytes_of(g->bytes.data + g->calls.begun_at, g->calls.begun_size);
+}
 
 static inline uint32_t grammar_item(const omm_grammar *g, const rule *r, uint32_t index) {
     return index < r->count ? g->parts[r->first + index] : r->rest;
@@ -144,7 +170,22 @@ typedef struct frame {
     uint32_t rule, at, parent;
 } frame;
 
+/* Where in a whole text: grammar_text.c. */
+typedef enum text_part {
+    TEXT_VALUE, /* in the threads; none: the text cannot be so */
+    TEXT_BEGIN, /* a thought may begin */
+    TEXT_THOUGHT,
+    TEXT_FREE,
+    TEXT_OPEN,    /* a call */
+    TEXT_CLOSE,   /* its value has ended */
+    TEXT_BETWEEN, /* or behind all calls */
+    TEXT_OVER,    /* a text that ends an answer has come */
+} text_part;
+
 typedef struct crowd {
+    uint8_t part, at; /* so many bytes of a mark */
+    uint8_t alive;    /* bits: marks that it may be */
+    uint8_t calls;    /* that have ended */
     uint32_t count;
     thread list[GRAMMAR_THREADS_MAX];
 } crowd;
@@ -170,6 +211,24 @@ uint32_t match_room(const omm_grammar *g, const crowd *c);
 /* Frames that no thread stands in any more go. */
 void match_compact(crowd *c, frames *f);
 
+/* ---- a whole text: grammar_text.c ------------------------------------------------------------------ */
+
+void text_begin(crowd *out, const omm_grammar *g, bool leads);
+/* `out` is not `in`. */
+void text_step(crowd *out, frames *f, const omm_grammar *g, const crowd *in, uint8_t byte);
+bool text_is_whole(const omm_grammar *g, const crowd *c);
+uint32_t text_room(const omm_grammar *g, const crowd *c); /* match_room */
+/* Could a token with these bytes, anywhere, have the last byte of the mark that begins a call? */
+bool text_may_open(omm_bytes piece);
+
+static inline bool text_goes_on(const crowd *c) {
+    return c->part != TEXT_VALUE || c->count > 0;
+}
+/* Anything may follow that begins no call. */
+static inline bool text_is_free(const crowd *c) {
+    return c->part == TEXT_BEGIN || c->part == TEXT_THOUGHT || c->part == TEXT_FREE;
+}
+
 /* ---- tokens: lexicon.c ----------------------------------------------------------------------------- */
 
 /* A byte behind those of the nodes above it, in the order of a walk. */
@@ -194,6 +253,8 @@ struct omm_lexicon {
     uint32_t *plain;      /* bits: whole characters, no quote, backslash or control character */
     uint16_t *characters; /* (words * 32) of a plain one; 0: it is none */
     uint32_t *ends;       /* bits */
+    uint32_t *openers;    /* (opener_count) ids: text_may_open */
+    uint32_t opener_count;
     uint8_t *bytes;
     uint32_t *at; /* (vocab + 1) bytes of an id; none: it is never allowed */
 };

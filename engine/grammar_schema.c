@@ -25,6 +25,7 @@ typedef struct compiler {
     target *targets; /* of $ref; the root is the first */
     uint32_t target_count, target_capacity;
     unsigned depth;
+    bool lenient; /* what is not supported is any value */
     char path[PATH_BYTES_MAX];
 } compiler;
 
@@ -464,7 +465,8 @@ static omm_err check_keywords(const char **alone, const compiler *c, json_t *sch
                 beside = key;
             else
                 *alone = key;
-        } else if (!IS_IN(notes, key) && !IS_IN(typed, key) && strcmp(key, "type") != 0) {
+        } else if (!IS_IN(notes, key) && !IS_IN(typed, key) && strcmp(key, "type") != 0 &&
+                   !c->lenient) {
             return not_supported(c, key);
         }
     }
@@ -508,37 +510,80 @@ static omm_err compile(uint32_t *out, compiler *c, json_t *schema) {
     if (c->depth == OMM_GRAMMAR_SCHEMA_DEPTH_MAX)
         return omm_raise(OMM_ERR_TOO_BIG, "%.200s: more than %u schemas inside one another",
                          c->path, OMM_GRAMMAR_SCHEMA_DEPTH_MAX);
+    const size_t up = strlen(c->path);
     c->depth++;
     const omm_err err = compile_inside(out, c, schema);
     c->depth--;
-    return err;
+    if (!c->lenient || (err != OMM_ERR_UNSUPPORTED && err != OMM_ERR_FORMAT)) return err;
+    go_up(c, up);
+    return grammar_any(out, c->g);
 }
 
 /* The root is the first target; each may name others. */
-static omm_err compile_targets(compiler *c) {
-    OMM_TRY(find_target(&c->g->root, c, c->root, "#"));
+static omm_err compile_targets(uint32_t *out, compiler *c, const char *path) {
+    OMM_TRY(find_target(out, c, c->root, path));
     for (uint32_t i = 0; i < c->target_count; i++) {
         uint32_t compiled = 0;
         memcpy(c->path, c->targets[i].path, sizeof c->path);
         OMM_TRY(compile(&compiled, c, c->targets[i].schema));
         c->g->parts[c->g->rules[c->targets[i].rule].first] = compiled;
     }
-    return grammar_finish(c->g);
+    return OMM_OK;
 }
 
-omm_err omm_grammar_open_schema(omm_grammar **out, json_t *schema) {
+static omm_err compile_root(uint32_t *out, omm_grammar *g, json_t *schema, const char *path,
+                            bool lenient) {
     compiler *c = (compiler *)omm_alloc(1, sizeof *c);
     if (!c) return omm_raise(OMM_ERR_NOMEM, "no memory for a grammar");
     c->root = schema;
-    omm_err err = grammar_open(&c->g);
-    /* a path in front of the bytes is at 1 at least: 0 says that there is none */
-    if (err == OMM_OK) err = omm_buf_append(&c->g->bytes, "", 1);
-    if (err == OMM_OK) err = compile_targets(c);
-    if (err == OMM_OK)
-        *out = c->g;
-    else
-        omm_grammar_close(c->g);
+    c->g = g;
+    c->lenient = lenient;
+    const omm_err err = compile_targets(out, c, path);
     omm_free(c->targets);
     omm_free(c);
     return err;
+}
+
+omm_err omm_grammar_open_schema(omm_grammar **out, json_t *schema) {
+    omm_grammar *g = NULL;
+    OMM_TRY(grammar_open(&g));
+    omm_err err = compile_root(&g->root, g, schema, "#", false);
+    if (err == OMM_OK) err = grammar_finish(g);
+    if (err != OMM_OK) {
+        omm_grammar_close(g);
+        return err;
+    }
+    *out = g;
+    return OMM_OK;
+}
+
+/* ---- arguments ------------------------------------------------------------------------------------- */
+
+/* Through choices of one; what leads back to itself stays one. */
+static uint32_t unwrap(const omm_grammar *g, uint32_t index) {
+    for (unsigned i = 0; i < OMM_GRAMMAR_SCHEMA_DEPTH_MAX; i++) {
+        const rule *r = &g->rules[index];
+        if (r->kind != RULE_CHOICE || r->count != 1) break;
+        index = g->parts[r->first];
+    }
+    return index;
+}
+
+omm_err grammar_add_arguments(uint32_t *out, omm_grammar *g, const char *name, json_t *schema,
+                              bool strict) {
+    char path[PATH_BYTES_MAX];
+    uint32_t root = 0;
+    snprintf(path, sizeof path, "%s.parameters", name);
+    OMM_TRY(compile_root(&root, g, schema, path, !strict));
+    *out = unwrap(g, root);
+    rule *r = &g->rules[*out];
+    if (r->kind == RULE_OBJECT) {
+        /* who names what a tool takes has named all */
+        if (json_object_get(schema, "properties") &&
+            !json_object_get(schema, "additionalProperties"))
+            r->rest = RULE_NONE;
+        return OMM_OK;
+    }
+    if (!strict) return grammar_any_object(out, g);
+    return omm_raise(OMM_ERR_UNSUPPORTED, "%s: a schema with \"type\": \"object\" is needed", path);
 }

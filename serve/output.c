@@ -7,7 +7,7 @@
 
 #define TEXT_BYTES_MAX ((size_t)64 << 20)
 
-static const char s_call[] = "<tool_call>";
+static const char s_call[] = OMM_CHAT_CALL_OPENS;
 
 const char *finish_name(finish f) {
     static const char *const names[] = {"", "stop", "length", "tool_calls"};

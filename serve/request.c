@@ -300,11 +300,14 @@ static bool take_model(reader *r, const char *name, const json_t *value) {
 
 /* ---- tools ----------------------------------------------------------------------------------- */
 
+static json_t *function_of(const json_t *tools, size_t index) {
+    json_t *tool = json_array_get(tools, index), *function = json_object_get(tool, "function");
+    return function ? function : tool;
+}
+
 static bool is_announced(const json_t *tools, const char *name) {
     for (size_t i = 0; i < json_array_size(tools); i++) {
-        const json_t *tool = json_array_get(tools, i);
-        const json_t *function = json_object_get(tool, "function");
-        const char *has = json_string_value(json_object_get(function ? function : tool, "name"));
+        const char *has = json_string_value(json_object_get(function_of(tools, i), "name"));
         if (has && strcmp(has, name) == 0) return true;
     }
     return false;
@@ -315,9 +318,7 @@ static bool check_names(const reader *r, const json_t *tools) {
     static const char letters[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
     for (size_t i = 0; i < json_array_size(tools); i++) {
-        const json_t *tool = json_array_get(tools, i);
-        const json_t *function = json_object_get(tool, "function");
-        const char *name = json_string_value(json_object_get(function ? function : tool, "name"));
+        const char *name = json_string_value(json_object_get(function_of(tools, i), "name"));
         const size_t size = name ? strlen(name) : 1;
         if (!name || (size >= 1 && size <= OMM_CHAT_NAME_MAX && strspn(name, letters) == size))
             continue; /* that there is none is said elsewhere */
@@ -327,6 +328,38 @@ static bool check_names(const reader *r, const json_t *tools) {
     return true;
 }
 
+static bool take_parallel(reader *r, const char *name, const json_t *value) {
+    bool parallel = true;
+    if (!read_bool(r, name, &parallel, value)) return false;
+    if (!parallel) r->out->calls_max = 1;
+    return true;
+}
+
+/* A call that is begun is one of these, to its end. */
+static bool hold_to_calls(reader *r, const json_t *tools) {
+    omm_grammar_tool list[OMM_CHAT_TOOLS_MAX];
+    omm_grammar_calls calls = {.tools = list,
+                               .tool_count = json_array_size(tools),
+                               .calls_max = r->out->calls_max,
+                               .begun = omm_buf_view(&r->out->begun)};
+    if (r->out->thinks) calls.thinking = omm_thinking_of(r->o->tokenizer);
+    calls.stops = omm_chat_stops(&calls.stop_count, r->o->tokenizer);
+    for (size_t i = 0; i < calls.tool_count; i++) {
+        const json_t *function = function_of(tools, i),
+                     *strict = json_object_get(function, "strict");
+        json_t *parameters = json_object_get(function, "parameters");
+        list[i] = (omm_grammar_tool){.name = json_string_value(json_object_get(function, "name")),
+                                     .parameters = json_is_null(parameters) ? NULL : parameters,
+                                     .strict = json_is_true(strict)};
+        if (strict && !json_is_boolean(strict) && !json_is_null(strict))
+            return refuse(r, "tools", "tools: %s: strict is true or false", list[i].name);
+    }
+    const omm_err err = omm_grammar_open_calls(&r->out->grammar, &calls);
+    if (err == OMM_OK) return true;
+    if (err == OMM_ERR_NOMEM) return refuse_err(r, "tools", err);
+    return refuse(r, "tools", "tools: %s", omm_err_sentence());
+}
+
 /* A call that is asked for is begun: the model can only go on with it. */
 static bool begin_call(reader *r, const json_t *tools, const char *name) {
     if (json_array_size(tools) == 0)
@@ -334,9 +367,9 @@ static bool begin_call(reader *r, const json_t *tools, const char *name) {
     if (name && !is_announced(tools, name))
         return refuse(r, "tool_choice", "tool_choice: there is no tool %.64s", name);
     const omm_err err =
-        name
-            ? omm_buf_printf(&r->out->begun, "<tool_call>\n{\"name\": \"%s\", \"arguments\":", name)
-            : omm_buf_printf(&r->out->begun, "<tool_call>\n{\"name\":");
+        name ? omm_buf_printf(&r->out->begun,
+                              OMM_CHAT_CALL_OPENS "\n{\"name\": \"%s\", \"arguments\":", name)
+             : omm_buf_printf(&r->out->begun, OMM_CHAT_CALL_OPENS "\n{\"name\":");
     return err == OMM_OK ? true : refuse_err(r, "tool_choice", err);
 }
 
@@ -348,7 +381,10 @@ static bool read_choice(reader *r, const json_t **tools) {
         json_string_value(json_object_get(json_object_get(choice, "function"), "name"));
     *tools = json_object_get(r->root, "tools");
     if (!choice || json_is_null(choice) || (word && strcmp(word, "auto") == 0)) return true;
-    if (name) return begin_call(r, *tools, name);
+    if (name) {
+        r->out->calls_max = 1;
+        return begin_call(r, *tools, name);
+    }
     if (word && strcmp(word, "required") == 0) return begin_call(r, *tools, NULL);
     if (!word || strcmp(word, "none") != 0)
         return refuse(r, "tool_choice",
@@ -421,7 +457,7 @@ static bool read_messages(reader *r) {
         err == OMM_OK ? render(r, &turns)
                       : refuse_err(r, turns.bad == OMM_CHAT_BAD_TOOLS ? "tools" : "messages", err);
     omm_chat_turns_fini(&turns);
-    return ok;
+    return ok && (!r->out->has_tools || hold_to_calls(r, tools));
 }
 
 static bool add_text(reader *r, const json_t *value) {
@@ -488,6 +524,7 @@ static const struct member {
     {"messages", CHAT, NULL},
     {"tools", CHAT, NULL},
     {"tool_choice", CHAT, NULL},
+    {"parallel_tool_calls", CHAT, take_parallel},
     {"prompt", TEXT, NULL},
     {"echo", TEXT, take_echo},
     {"stream", BOTH, take_stream},
@@ -517,7 +554,6 @@ static const struct member {
     {"metadata", BOTH, leave},
     {"store", CHAT, leave},
     {"service_tier", CHAT, leave},
-    {"parallel_tool_calls", CHAT, leave},
     {"safety_identifier", CHAT, leave},
     {"prompt_cache_key", CHAT, leave},
 };
@@ -600,8 +636,12 @@ static bool read_root(reader *r) {
 }
 
 static void request_init(request *out, const omm_serve_options *o, bool is_chat, uint64_t draw) {
-    *out = (request){
-        .is_chat = is_chat, .sampler = o->sampler, .n = 1, .seed = draw, .at_once = o->at_once};
+    *out = (request){.is_chat = is_chat,
+                     .sampler = o->sampler,
+                     .n = 1,
+                     .seed = draw,
+                     .at_once = o->at_once,
+                     .calls_max = OMM_CHAT_CALLS_MAX};
     if (!is_chat) out->tokens_max = COMPLETION_TOKENS;
     snprintf(out->model, sizeof out->model, "%s", o->name);
     for (size_t i = 0; i < REQUEST_TEXTS_MAX; i++) {

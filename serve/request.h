@@ -47,11 +47,13 @@ typedef struct request {
     omm_buf stop_bytes;                /* of all, one after the other */
     omm_bytes stops[REQUEST_STOPS_MAX];
     size_t stop_count;
-    omm_grammar *grammar; /* what every text has to be (response_format); NULL: any text */
+    omm_grammar *
+        grammar; /* what every text has to be (response_format), or its calls (tools); NULL: any text */
     bool has_tools;
-    bool at_once;     /* a model that thinks is asked not to */
-    bool thinks;      /* texts may begin with a thought */
-    omm_bytes opened; /* of it, what the prompt ends with */
+    uint32_t calls_max; /* in one text */
+    bool at_once;       /* a model that thinks is asked not to */
+    bool thinks;        /* texts may begin with a thought */
+    omm_bytes opened;   /* of it, what the prompt ends with */
     omm_buf
         begun; /* a call that the answer has to begin with (tool_choice); part of the prompt's ids */
 } request;

@@ -112,6 +112,14 @@ static const refusal s_refusals[] = {
     {true, "{" TURN ", " TOOLS ", \"tool_choice\": \"any\"}", 400, "tool_choice",
      "none, auto, required"},
     {true, "{" TURN ", \"tools\": [{}]}", 400, "tools", "entry 0 has no function name"},
+    {true, "{" TURN ", \"tools\": [{\"name\": \"a\", \"strict\": 1}]}", 400, "tools",
+     "tools: a: strict is true or false"},
+    {true,
+     "{" TURN ", \"tools\": [{\"function\": {\"name\": \"a\", \"strict\": true, \"parameters\": "
+     "{\"type\": \"object\", \"properties\": {\"d\": {\"pattern\": \"x\"}}}}}]}",
+     400, "tools", "tools: a.parameters/properties/d: pattern is not supported; supported: type"},
+    {true, "{" TURN ", " TOOLS ", \"parallel_tool_calls\": 1}", 400, "parallel_tool_calls",
+     "accepted are true and false"},
     {true, "{\"messages\": [{\"role\": \"user\"}]}", 400, "messages", "content is not a string"},
     {false, "{\"prompt\": [1, 999999]}", 400, "prompt", "token ids are whole numbers from 0 to "},
     {false, "{\"prompt\": [[1], 2]}", 400, "prompt", "entry 1 is no text"},
@@ -232,6 +240,10 @@ static void test_tools(const served *s) {
     accepts(s, true, "{" TURN ", " TOOLS "}");
     const size_t plain = r->prompts[0].count;
     CHECK(r->has_tools && r->begun.size == 0);
+    CHECK(r->grammar && r->calls_max == OMM_CHAT_CALLS_MAX && !r->at_once);
+    request_fini(s_request);
+    accepts(s, true, "{" TURN ", " TOOLS ", \"parallel_tool_calls\": false}");
+    CHECK(r->grammar && r->calls_max == 1);
     request_fini(s_request);
     accepts(s, true, "{" TURN ", " TOOLS ", \"tool_choice\": \"required\"}");
     CHECK(r->prompts[0].count > plain);
@@ -242,9 +254,10 @@ static void test_tools(const served *s) {
             "{\"name\": \"calculator\"}}}");
     CHECK(omm_bytes_equal(omm_buf_view(&r->begun),
                           omm_bytes_str("<tool_call>\n{\"name\": \"calculator\", \"arguments\":")));
+    CHECK(r->grammar && r->calls_max == 1 && r->at_once);
     request_fini(s_request);
     accepts(s, true, "{" TURN ", " TOOLS ", \"tool_choice\": \"none\"}");
-    CHECK(!r->has_tools && r->prompts[0].count == 11);
+    CHECK(!r->has_tools && !r->grammar && r->prompts[0].count == 11);
     request_fini(s_request);
 }
 

@@ -259,6 +259,59 @@ static void test_tools(unsigned port) {
             "choices.0.message.tool_calls.0.function.name", "calculator");
 }
 
+#define LIGHTS                                                                                     \
+    "\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}], \"max_tokens\": 200, "         \
+    "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"calculator\", "               \
+    "\"parameters\": {\"type\": \"object\", \"properties\": {\"expression\": {\"type\": "          \
+    "\"string\"}}}}}, {\"type\": \"function\", \"function\": {\"name\": \"lights\", \"strict\": "  \
+    "true, \"parameters\": {\"type\": \"object\", \"properties\": {\"room\": {\"enum\": "          \
+    "[\"hall\", \"attic\"]}, \"level\": {\"type\": \"integer\", \"minimum\": 0, \"maximum\": "     \
+    "7}}, "                                                                                        \
+    "\"required\": [\"room\", \"level\"], \"additionalProperties\": false}}}]"
+
+/* Made to call what it would not, a model makes a call that can be read, however it is drawn: with the tool that is named, and
+ * arguments as its parameters describe them. */
+static void test_forced_calls(unsigned port) {
+    for (unsigned i = 0; i < 12; i++) {
+        char body[2048];
+        const bool named = i % 2;
+        snprintf(body, sizeof body, "{" LIGHTS ", \"temperature\": %u, \"seed\": %u, %s}",
+                 2 * (i / 4), i,
+                 named ? "\"tool_choice\": {\"type\": \"function\", \"function\": {\"name\": "
+                         "\"lights\"}}"
+                       : "\"tool_choice\": \"required\", \"parallel_tool_calls\": false");
+        answer a = served_ask(port, CHAT, body);
+        json_t *root = NULL, *arguments = NULL;
+        CHECK_EQ(a.status, 200);
+        CHECK_OK(omm_json_parse(&root, omm_bytes_of(a.body, a.body_size), "an answer"));
+        const json_t *choice = json_array_get(json_object_get(root, "choices"), 0);
+        const char *finish = json_string_value(json_object_get(choice, "finish_reason"));
+        const json_t *calls = json_object_get(json_object_get(choice, "message"), "tool_calls");
+        const json_t *call = json_object_get(json_array_get(calls, 0), "function");
+        const char *name = json_string_value(json_object_get(call, "name"));
+        const char *text = json_string_value(json_object_get(call, "arguments"));
+        if (strcmp(finish, "length") == 0) { /* a text of the calculator's that does not end */
+            CHECK(!named && !calls);
+        } else {
+            CHECK_EQ(json_array_size(calls), 1);
+            CHECK_OK(omm_json_parse(&arguments, omm_bytes_str(text), "arguments"));
+            if (strcmp(name, "lights") == 0) {
+                const json_t *level = json_object_get(arguments, "level");
+                const char *room = json_string_value(json_object_get(arguments, "room"));
+                CHECK(strcmp(room, "hall") == 0 || strcmp(room, "attic") == 0);
+                CHECK(json_integer_value(level) >= 0 && json_integer_value(level) <= 7);
+            } else {
+                CHECK(!named && strcmp(name, "calculator") == 0);
+                CHECK(json_is_string(json_object_get(arguments, "expression")) ||
+                      json_object_size(arguments) == 0);
+            }
+        }
+        json_decref(arguments);
+        json_decref(root);
+        answer_fini(&a);
+    }
+}
+
 #define CAT                                                                                        \
     "\"messages\": [{\"role\": \"user\", \"content\": \"A cat?\"}], \"seed\": 3, "                 \
     "\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"name\": \"cat\", "       \
@@ -792,6 +845,7 @@ int main(void) {
     test_logprobs_stopped(port);
     test_echo(port);
     test_tools(port);
+    test_forced_calls(port);
     test_json(port);
     test_n(port);
     test_kept(port);

@@ -46,6 +46,8 @@
 #define OMM_CHAT_CALLS_MAX 8u          /* tool calls in one turn */
 #define OMM_CHAT_CALL_BYTES_MAX 16384u /* JSON of one call */
 #define OMM_CHAT_NAME_MAX 64u          /* bytes of a tool's name: [A-Za-z0-9_-] */
+#define OMM_CHAT_CALL_OPENS "<tool_call>"
+#define OMM_CHAT_CALL_CLOSES "</tool_call>"
 
 typedef enum omm_chat_format {
     OMM_CHAT_CHATML,

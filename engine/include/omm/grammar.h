@@ -1,4 +1,4 @@
-/* grammar.h - which texts are the JSON that is asked for: any object, or what a JSON Schema describes.
+/* grammar.h - which texts are the JSON that is asked for: any object, what a JSON Schema describes, or calls of tools.
  *
  *   schema --compile--> rules        text so far + rules --> bytes that may follow (constraint.h: tokens)
  *
@@ -24,13 +24,14 @@
  * Alternatives that have begun alike are followed side by side, at most 32 of them: of more, those that stand first.
  * Values nest up to 64 deep; none is begun that has no room to be ended.
  *
- * Depends on: err, json.  Threads: a grammar is read-only once it is open and may be shared.
+ * Depends on: err, json, thinking.  Threads: a grammar is read-only once it is open and may be shared.
  */
 #ifndef OMM_GRAMMAR_H
 #define OMM_GRAMMAR_H
 
 #include "omm/err.h"
 #include "omm/json.h"
+#include "omm/thinking.h"
 
 #define OMM_GRAMMAR_RULES_MAX 4096u      /* about one for each schema inside a schema */
 #define OMM_GRAMMAR_PARTS_MAX 16384u     /* members, alternatives, values of enum: of each kind */
@@ -44,6 +45,41 @@ OMM_CHECKED omm_err omm_grammar_open_object(omm_grammar **out);
 /* The schema is only read.  Errors: FORMAT (no schema), UNSUPPORTED (a keyword or its value, the list of what is supported;
  * or no text that ends fulfils it), TOO_BIG (a limit), NOMEM; all but the last with the path. */
 OMM_CHECKED omm_err omm_grammar_open_schema(omm_grammar **out, json_t *schema);
+
+/* ---- texts with calls of tools (chat.h) --------------------------------------------------------
+ *
+ *   any text, then up to calls_max times  <tool_call> {"name": NAME, "arguments": ARGUMENTS} </tool_call>
+ *
+ * Whoever begins a call has to end it: with the name of a tool, and with arguments as its parameters describe them.  Behind
+ * one follows nothing but the next one, or the end.  One space or line end may stand on either side of what stands between
+ * the marks, and in front of the next call.  A mark inside a thought (thinking.h) begins none.
+ */
+
+typedef struct omm_grammar_tool {
+    const char *name;   /* as chat.h has names */
+    json_t *parameters; /* the schema of an object; only read; NULL: any object */
+    bool strict;        /* what is not supported is refused, else any value may stand there */
+} omm_grammar_tool;
+
+#define OMM_GRAMMAR_TOOLS_MAX 32u /* of more only the names are known: arguments are any object */
+
+typedef struct omm_grammar_calls {
+    const omm_grammar_tool *tools;
+    size_t tool_count;     /* 1 and more */
+    uint32_t calls_max;    /* 1 .. OMM_CHAT_CALLS_MAX */
+    omm_thinking thinking; /* of the texts */
+    omm_bytes
+        begun; /* what each begins with and nobody draws: a call that is asked for; or nothing */
+    const char *const
+        *stops; /* (stop_count) texts that end one, omm_chat_stops; live as long as the grammar */
+    size_t stop_count;
+} omm_grammar_calls;
+
+/* Parameters that name properties allow no others, unless additionalProperties says so: what a tool takes it names.
+ * Errors: as open_schema, with the tool's name; UNSUPPORTED (a strict tool among more than OMM_GRAMMAR_TOOLS_MAX; no text
+ * begins with `begun`). */
+OMM_CHECKED omm_err omm_grammar_open_calls(omm_grammar **out, const omm_grammar_calls *calls);
+
 void omm_grammar_close(omm_grammar *grammar); /* NULL is fine */
 
 #endif
