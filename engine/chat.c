@@ -248,6 +248,25 @@ static omm_err put_read(writer *w, const omm_message *m, const omm_bytes *system
     return put_literal(w, c->after[role], NULL);
 }
 
+/* A mark inside content: its token, where the model has one. */
+static omm_err put_inner_mark(writer *w, const char *mark) {
+    const uint32_t id = omm_tokenizer_special(w->t, mark);
+    return id != OMM_TOKEN_NONE ? put_id(w, id) : omm_buf_append(&w->text, mark, strlen(mark));
+}
+
+/* Results of tools as a user's turn, several of them one after the other in it. */
+static omm_err put_response(writer *w, omm_bytes content, bool first, bool last) {
+    const chat_template *c = w->c;
+    w->flags = OMM_TOKENIZE_PLAIN;
+    OMM_TRY(put_literal(w, first ? c->before[OMM_ROLE_USER] : "\n", NULL));
+    OMM_TRY(put_inner_mark(w, "<tool_response>"));
+    OMM_TRY(omm_buf_append(&w->text, "\n", 1));
+    OMM_TRY(put_content(w, content));
+    OMM_TRY(omm_buf_append(&w->text, "\n", 1));
+    OMM_TRY(put_inner_mark(w, "</tool_response>"));
+    return last ? put_literal(w, c->after[OMM_ROLE_USER], NULL) : OMM_OK;
+}
+
 static bool follows_text(const writer *w) {
     size_t count = w->p->tokens.count;
     if (count == 0) return false;
@@ -267,6 +286,20 @@ static omm_err put_turn(writer *w, const omm_message *m, const omm_bytes *system
     w->glued = follows_text(w);
     OMM_TRY(put_first(w));
     OMM_TRY(m->role == OMM_ROLE_ASSISTANT ? put_written(w, m->content) : put_read(w, m, system));
+    OMM_TRY(flush(w));
+    return mark(w->p, 0);
+}
+
+static bool is_response(const writer *w, const omm_message *messages, size_t count, size_t at) {
+    return at < count && messages[at].role == OMM_ROLE_TOOL && w->t->tools.response;
+}
+
+/* `at`: number `at` of them is such a result. */
+static omm_err put_result(writer *w, const omm_message *messages, size_t count, size_t at) {
+    const bool first = at == 0 || !is_response(w, messages, count, at - 1);
+    w->glued = follows_text(w);
+    OMM_TRY(put_first(w));
+    OMM_TRY(put_response(w, messages[at].content, first, !is_response(w, messages, count, at + 1)));
     OMM_TRY(flush(w));
     return mark(w->p, 0);
 }
@@ -318,9 +351,19 @@ static size_t last_question(const writer *w, const omm_message *messages, size_t
     return count;
 }
 
+/* The turn that the template puts in front of a conversation that has none for the system. */
+static omm_err put_default(writer *w, const omm_message *messages, size_t count) {
+    const omm_message turn = {OMM_ROLE_SYSTEM, omm_chat_default_system(w->t)};
+    if (w->p->tokens.count > 0 || count == 0 || messages[0].role == OMM_ROLE_SYSTEM ||
+        turn.content.size == 0)
+        return OMM_OK;
+    return put_turn(w, &turn, NULL);
+}
+
 static omm_err put_all(writer *w, placed *system, const omm_message *messages, size_t count,
                        omm_chat_ending ending) {
     const size_t last = last_question(w, messages, count, ending);
+    OMM_TRY(put_default(w, messages, count));
     OMM_TRY(place_system(system, w->c, messages, count));
     omm_bytes text = omm_buf_view(&system->text);
     if (system->taken > 0 && system->turn == count) {
@@ -330,6 +373,10 @@ static omm_err put_all(writer *w, placed *system, const omm_message *messages, s
     for (size_t i = system->taken; i < count; i++) {
         OMM_ASSERT((unsigned)messages[i].role < OMM_ROLE_COUNT);
         omm_message m = messages[i];
+        if (is_response(w, messages, count, i)) {
+            OMM_TRY(put_result(w, messages, count, i));
+            continue;
+        }
         if (i < last && m.role == OMM_ROLE_ASSISTANT) m.content = omm_thought_leave_out(m.content);
         OMM_TRY(put_turn(w, &m, i == system->turn ? &text : NULL));
     }

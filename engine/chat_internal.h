@@ -62,5 +62,7 @@ static inline const uint8_t *chat_find(omm_bytes text, const char *wanted) {
  * not think. */
 void thinking_recognise(omm_tokenizer *t, omm_bytes jinja);
 omm_bytes thinking_none(const omm_tokenizer *tokenizer);
+/* chat_announce.c: the same of tools.  Errors: NOMEM, FORMAT (keys of another type). */
+OMM_CHECKED omm_err announce_recognise(omm_tokenizer *t, const omm_gguf *g, omm_bytes jinja);
 
 #endif

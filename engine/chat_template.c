@@ -1,8 +1,8 @@
 /* chat_template.c - the chat templates we know, and which one a model's Jinja text is.
  *
  * Jinja is not run: it is a program from a stranger.  The marks in its text tell the families apart,
- * and our own table says how a family writes its turns.  Default system prompts, dates and the
- * announcing of tools that a template makes up are left out.
+ * and our own table says how a family writes its turns.  Dates that a template makes up are left
+ * out; its default system prompt and how it announces tools are read by chat_announce.c.
  */
 #include "chat_internal.h"
 #include "tokenizer_internal.h"
@@ -205,7 +205,7 @@ omm_err chat_recognise(omm_tokenizer *t, const omm_gguf *g) {
         t->chat = (uint8_t)refine(s_rules[i].format, t, jinja);
         t->chat_known = true;
         thinking_recognise(t, jinja);
-        return OMM_OK;
+        return announce_recognise(t, g, jinja);
     }
     keep_beginning(t, jinja);
     return OMM_OK;

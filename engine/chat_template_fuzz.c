@@ -53,6 +53,19 @@ static void compare(const omm_tokenizer *t, const omm_prompt *p, const omm_messa
     omm_prompt_fini(&q);
 }
 
+/* Whatever was read of the template, a tool is announced with it, once. */
+static void announce(const omm_tokenizer *t) {
+    omm_buf out;
+    json_t *tools = json_pack("[{s:s}]", "name", "f");
+    if (omm_chat_announces(t)) {
+        omm_buf_init(&out, 1 << 16);
+        OMM_ASSERT(omm_chat_announce_tools(&out, t, omm_bytes_str("s"), tools) == OMM_OK);
+        OMM_ASSERT(memmem(out.data, out.size, "\"f\"}", 4) != NULL);
+        omm_buf_fini(&out);
+    }
+    json_decref(tools);
+}
+
 static void render(const vocab_recipe *r, const omm_message *messages, size_t count) {
     omm_tokenizer *t = open_vocab(r);
     char doubt[OMM_CHAT_DOUBT_MAX];
@@ -67,6 +80,7 @@ static void render(const vocab_recipe *r, const omm_message *messages, size_t co
     else
         OMM_ASSERT(p.tokens.count == 0);
     omm_prompt_fini(&p);
+    announce(t);
     omm_tokenizer_close(t);
 }
 

@@ -85,7 +85,7 @@ static omm_err tool_arguments(omm_chat_turns *t, char *out, size_t size, const c
     return OMM_OK;
 }
 
-/* system text + announced tools, as the base model was taught. */
+/* system text + announced tools, as the model's own template has it, or briefly, as the base model was taught. */
 static omm_err announce(omm_chat_turns *t, size_t at, omm_bytes system, const json_t *tools) {
     omm_chat_tool list[OMM_CHAT_TOOLS_MAX] = {0};
     char arguments[OMM_CHAT_TOOLS_MAX][ARGUMENTS_BYTES];
@@ -101,7 +101,10 @@ static omm_err announce(omm_chat_turns *t, size_t at, omm_bytes system, const js
         OMM_TRY(tool_arguments(t, arguments[i], sizeof arguments[i], name, function));
         list[i] = (omm_chat_tool){name, arguments[i]};
     }
-    OMM_TRY(omm_chat_system(&t->texts, system, list, count, OMM_CHAT_SIGNATURES));
+    if (t->tokenizer && omm_chat_announces(t->tokenizer))
+        OMM_TRY(omm_chat_announce_tools(&t->texts, t->tokenizer, system, tools));
+    else
+        OMM_TRY(omm_chat_system(&t->texts, system, list, count, OMM_CHAT_SIGNATURES));
     set_made(t, at, from);
     return OMM_OK;
 }
@@ -238,7 +241,11 @@ static omm_err put_tools(omm_chat_turns *t, size_t *at, const json_t *tools) {
         t->spans[*at + 1] = t->spans[*at];
         t->messages[*at].role = OMM_ROLE_SYSTEM;
     }
-    const omm_bytes text = is_system ? span_text(t, *at) : omm_bytes_str("");
+    omm_bytes text = omm_bytes_str("");
+    if (is_system)
+        text = span_text(t, *at);
+    else if (t->tokenizer)
+        text = omm_chat_default_system(t->tokenizer);
     omm_buf_init(&system, t->texts.bytes_max);
     omm_err err = omm_buf_append(&system, text.data, text.size);
     if (err == OMM_OK) err = announce(t, *at, omm_buf_view(&system), tools);

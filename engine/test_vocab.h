@@ -22,6 +22,7 @@ typedef struct vocab_recipe {
     const char *marks[6];
     const char *words[2]; /* user-defined tokens */
     const char *jinja;
+    unsigned context; /* positions of the model; 0: the file does not say */
 } vocab_recipe;
 
 typedef struct vocab_lists {
@@ -97,6 +98,10 @@ static inline omm_tokenizer *open_vocab(const vocab_recipe *r) {
     if (r->spm) omm_gguf_put_u32(&w, "tokenizer.ggml.unknown_token_id", 0);
     omm_gguf_put_bool(&w, "tokenizer.ggml.add_bos_token", r->adds_bos);
     if (r->no_prefix) omm_gguf_put_bool(&w, "tokenizer.ggml.add_space_prefix", false);
+    if (r->context > 0) {
+        omm_gguf_put_text(&w, "general.architecture", "llama");
+        omm_gguf_put_u32(&w, "llama.context_length", r->context);
+    }
     if (r->jinja) omm_gguf_put_text(&w, "tokenizer.chat_template", r->jinja);
     omm_buf file;
     omm_gguf g;

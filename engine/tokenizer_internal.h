@@ -120,6 +120,15 @@ typedef struct bpe_merge {
     uint32_t rank, result;
 } bpe_merge;
 
+/* What the model's own template says to it; chat_announce.c. */
+typedef struct chat_tools {
+    bool announces; /* HEAD, the tools and TAIL, with a line end before or else behind each tool */
+    bool before;
+    bool response; /* results are <tool_response> of a user turn */
+    omm_buf head, tail;
+    omm_buf system; /* of conversations that begin without a system turn */
+} chat_tools;
+
 struct omm_tokenizer {
     bool spm; /* model "llama"; else "gpt2" */
     bool adds_bos;
@@ -143,7 +152,8 @@ struct omm_tokenizer {
     bool chat_known;            /* the file has its template */
     uint8_t thinking;           /* omm_thinking */
     uint8_t thought_lines;      /* line ends between a thought and an answer */
-    char chat_found[64];        /* the beginning of a template that we do not know */
+    chat_tools tools;
+    char chat_found[64]; /* the beginning of a template that we do not know */
 };
 
 /* A token that text may become without being asked: not a control token, which a merge could

@@ -323,5 +323,8 @@ void omm_tokenizer_close(omm_tokenizer *t) {
     omm_free(t->scores);
     omm_free(t->merges);
     pretoken_close(&t->pre);
+    omm_buf_fini(&t->tools.head);
+    omm_buf_fini(&t->tools.tail);
+    omm_buf_fini(&t->tools.system);
     omm_free(t);
 }

@@ -255,13 +255,26 @@ static omm_err exchange(omm_assistant *a) {
 
 /* ---- Public -------------------------------------------------------------------------------- */
 
-static omm_err push_system(omm_assistant *a) {
+/* By name, as the base model was taught, or as the model's own template has it. */
+static omm_err write_system(omm_assistant *a) {
+    const omm_bytes system = omm_bytes_str(a->options.system);
+    const omm_tokenizer *tokenizer = a->options.speaker.tokenizer;
+    const bool calls = !a->options.speaker.no_calls;
     omm_chat_tool tools[TOOL_COUNT];
-    const size_t count = a->options.speaker.no_calls ? 0 : tools_list(tools, &a->tools);
-    bool fit = false;
+    json_t *functions = NULL;
     omm_buf_clear(&a->answer);
-    OMM_TRY(omm_chat_system(&a->answer, omm_bytes_str(a->options.system), tools, count,
-                            OMM_CHAT_NAMES));
+    if (!calls || !tokenizer || !omm_chat_announces(tokenizer))
+        return omm_chat_system(&a->answer, system, tools, calls ? tools_list(tools, &a->tools) : 0,
+                               OMM_CHAT_NAMES);
+    OMM_TRY(tools_functions(&functions, &a->tools));
+    const omm_err err = omm_chat_announce_tools(&a->answer, tokenizer, system, functions);
+    json_decref(functions);
+    return err;
+}
+
+static omm_err push_system(omm_assistant *a) {
+    bool fit = false;
+    OMM_TRY(write_system(a));
     OMM_TRY(transcript_push(&a->turns, OMM_ROLE_SYSTEM, omm_buf_view(&a->answer)));
     OMM_TRY(fits(&fit, a, false));
     if (fit) return OMM_OK;

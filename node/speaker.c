@@ -285,6 +285,7 @@ omm_speaker omm_model_speaker_get(omm_model_speaker *speaker) {
                          .reply = reply,
                          .no_calls = speaker->constraint != NULL,
                          .thinks = thinks(speaker),
+                         .tokenizer = speaker->tokenizer,
                          .ud = speaker};
 }
 

@@ -12,6 +12,12 @@ static const omm_chat_tool s_tools[TOOL_COUNT] = {[TOOL_CALCULATOR] = {"calculat
                                                   [TOOL_NOTE_FIND] = {"note_find", "query"},
                                                   [TOOL_SEARCH_DOCS] = {"search_docs", "query"}};
 
+static const char *const s_purposes[TOOL_COUNT] = {
+    [TOOL_CALCULATOR] = "Work out an expression exactly: numbers, + - * / ^ and parentheses.",
+    [TOOL_NOTE_SAVE] = "Keep a text that the user wants to have kept.",
+    [TOOL_NOTE_FIND] = "Find texts that were kept before, by words that they have.",
+    [TOOL_SEARCH_DOCS] = "Find passages in the user's documents, by words that they have."};
+
 static bool exists(const tool_set *set, tool_kind kind) {
     if (kind == TOOL_CALCULATOR) return true;
     return kind == TOOL_SEARCH_DOCS ? set->docs != NULL : set->notes != NULL;
@@ -22,6 +28,27 @@ size_t tools_list(omm_chat_tool out[TOOL_COUNT], const tool_set *set) {
     for (unsigned i = 0; i < TOOL_COUNT; i++)
         if (exists(set, (tool_kind)i)) out[count++] = s_tools[i];
     return count;
+}
+
+static json_t *function_of(tool_kind kind) {
+    const omm_chat_tool *t = &s_tools[kind];
+    return json_pack("{s:s, s:s, s:{s:s, s:{s:{s:s}}, s:[s]}}", "name", t->name, "description",
+                     s_purposes[kind], "parameters", "type", "object", "properties", t->arguments,
+                     "type", "string", "required", t->arguments);
+}
+
+omm_err tools_functions(json_t **out, const tool_set *set) {
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    for (unsigned i = 0; i < TOOL_COUNT && ok; i++)
+        if (exists(set, (tool_kind)i))
+            ok = json_array_append_new(list, function_of((tool_kind)i)) == 0;
+    if (ok) {
+        *out = list;
+        return OMM_OK;
+    }
+    json_decref(list);
+    return omm_raise(OMM_ERR_NOMEM, "no memory for tools");
 }
 
 omm_err tools_check(tool_kind *kind, const char **argument, const tool_set *set,

@@ -51,6 +51,8 @@ typedef struct tool_result {
 
 /* The tools that exist, in a fixed order.  Returns their number. */
 size_t tools_list(omm_chat_tool out[TOOL_COUNT], const tool_set *set);
+/* The same as functions of JSON, with what each does, for models that are told so.  Caller owns it.  Errors: NOMEM. */
+OMM_CHECKED omm_err tools_functions(json_t **out, const tool_set *set);
 
 /* The one argument of a well formed call, borrowed from it.
  * Errors: FORMAT (says what is wrong, for the model): no such tool, other arguments. */

@@ -451,6 +451,7 @@ static bool read_messages(reader *r) {
                       "\"none\"");
     set_thinking(r);
     omm_chat_turns_init(&turns, TURNS_BYTES_MAX);
+    turns.tokenizer = r->o->tokenizer;
     turns.with_thoughts = omm_thinking_of(r->o->tokenizer) != OMM_THINKING_NONE;
     const omm_err err = omm_chat_turns_read(&turns, list, tools);
     const bool ok =

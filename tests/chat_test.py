@@ -11,7 +11,7 @@ usage: chat_test.py SOURCE_DIR MESHMIND
 import json, os, pathlib, re, signal, subprocess, sys, tempfile, termios, time
 
 from live import Terminal, check, wait_for
-from retemplate import OPENS, OWN, retemplate
+from retemplate import OPENS, OWN, retemplate, with_positions
 
 SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
 MODEL = SOURCE / "scenarios" / "base" / "openmeshmind-tiny-F16.gguf"
@@ -203,6 +203,15 @@ def test_thoughts(folder):
     check(refused.returncode == 2 and "together with --chat" in refused.stderr, refused.stderr)
 
 
+def test_announced(folder):
+    """With room for it the model is told its tools as its own template has them, the results come back, and it answers."""
+    roomy = with_positions(MODEL, folder / "roomy.gguf", 2048)
+    said, _ = piped(roomy)
+    check("[calculator: 47*86 = 4042]" in said and "4042" in said.split("4042]")[1], said)
+    brief, whole = (json.loads(piped(model, "--json")[0].splitlines()[-1])["prompt_tokens"] for model in (MODEL, roomy))
+    check(whole > brief + 60, "tokens of prompts, brief and whole:", brief, whole)
+
+
 with tempfile.TemporaryDirectory(prefix="omm-chat-") as name:
-    for test in test_line, test_characters, test_gone, test_answer, test_prompt, test_twice, test_at_prompt, test_thoughts:
+    for test in test_line, test_characters, test_gone, test_answer, test_prompt, test_twice, test_at_prompt, test_thoughts, test_announced:
         test(pathlib.Path(name))

@@ -1,4 +1,4 @@
-"""A GGUF file with another chat template: tokenizer.chat_template is replaced, all else stays as it is."""
+"""A GGUF file with another chat template, or that says it has more positions: one key is replaced, all else stays as it is."""
 import pathlib, struct
 
 from split_gguf import ALIGNMENT, STRING, Reader, text
@@ -34,4 +34,13 @@ def retemplate(model, path, jinja):
         r.at += 8 * dims + 4 + 8  # type, offset
     out.append(data[heads:r.at])
     pathlib.Path(path).write_bytes(padded(b"".join(out)) + data[len(padded(data[:r.at])):])
+    return path
+
+
+def with_positions(model, path, positions):
+    """Of a llama; 2048 and more are room for tools as the template announces them."""
+    data, key = pathlib.Path(model).read_bytes(), text("llama.context_length") + struct.pack("<I", 4)
+    assert data.count(key) == 1, f"{model} does not say its context"
+    at = data.index(key) + len(key)
+    pathlib.Path(path).write_bytes(data[:at] + struct.pack("<I", positions) + data[at + 4:])
     return path

@@ -8,7 +8,7 @@ import atexit, contextlib, http.client, json, pathlib, re, signal, socket, subpr
 
 import live
 from live import check, wait_for
-from retemplate import OPENS, retemplate
+from retemplate import OPENS, retemplate, with_positions
 
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
 MESHMIND = live.program(sys.argv[2:])
@@ -168,6 +168,23 @@ def stream_lines(answer):
             yield line[6:].decode().strip()
 
 
+def test_announced(folder):
+    """A model with room for it is told its tools as its own template says: the shipped one knows that form, too."""
+    model = with_positions(MODEL, folder / "roomy.gguf", 2048)
+    parameters = {"type": "object", "properties": {"expression": {"type": "string"}}, "required": ["expression"]}
+    tools = [{"type": "function", "function": {"name": "calculator", "description": "Works out sums.", "parameters": parameters}}]
+    body = {"messages": [{"role": "user", "content": "What is 12 * 7?"}], "temperature": 0, "tools": tools}
+    spent = []
+    for given in MODEL, model:
+        server = Server(model=given)
+        got = server.ask("/v1/chat/completions", body)
+        call = got["choices"][0]["message"]["tool_calls"][0]["function"]
+        check(call["name"] == "calculator" and json.loads(call["arguments"]) == {"expression": "12*7"}, got)
+        spent.append(got["usage"]["prompt_tokens"])
+        server.end()
+    check(spent[1] > spent[0] + 60, "tokens of a prompt, brief and whole:", spent)
+
+
 def test_thoughts(folder):
     """Of a model whose prompt opens a thought: apart from the answer, or none, as the request says or else the server."""
     model = retemplate(MODEL, folder / "thinks.gguf", OPENS)
@@ -263,5 +280,5 @@ def test_options(folder):
 
 
 with tempfile.TemporaryDirectory(prefix="omm-serve-") as name:
-    for test in test_texts, test_turns, test_context, test_json, test_thoughts, test_end, test_key, test_options:
+    for test in test_texts, test_turns, test_context, test_json, test_announced, test_thoughts, test_end, test_key, test_options:
         test(pathlib.Path(name))

@@ -73,6 +73,7 @@ omm_err maker_init(maker *m, const char *name, const omm_tokenizer *tokenizer,
     omm_prompt_init(&m->prompt, LINE_TOKENS_MAX);
     omm_chat_turns_init(&m->turns, CONTENT_BYTES_MAX);
     m->turns.with_thoughts = true;
+    m->turns.tokenizer = tokenizer;
     omm_buf_init(&m->reply, CONTENT_BYTES_MAX);
     omm_buf_init(&m->mask, SEQ_LIMIT);
     omm_buf_init(&m->names, (size_t)2 * (OMM_DATASET_NAME_BYTES_MAX + 1));

@@ -12,7 +12,7 @@
  *   mistral-v7         the same with [SYSTEM_PROMPT] SYSTEM [/SYSTEM_PROMPT]
  *
  * The file's tokenizer.chat_template says which (omm_chat_format_of); it is recognised by its marks,
- * never run.  Without one that is known, ChatML stands in (omm_chat_doubt), its marks as plain text where the
+ * never run; a default system prompt of ChatML stands in front of conversations that begin without one.  Without one that is known, ChatML stands in (omm_chat_doubt), its marks as plain text where the
  * vocabulary lacks them.  BOS as the file says (add_bos_token) where nothing else is stated.  A system message goes
  * into the first user turn in gemma, llama2 and mistral-v1, into the last one in mistral-v3; a role
  * that a template does not have is written as the user's.  llama2, llama3 and gemma trim content, but
@@ -118,6 +118,10 @@ OMM_CHECKED omm_err omm_chat_render(omm_prompt *prompt, const omm_tokenizer *tok
                                     const omm_message *messages, size_t count,
                                     omm_chat_ending ending);
 
+/* The system's text of conversations that begin with another turn, as the template has it; empty: none.  Rendered by
+ * omm_chat_render where the prompt is empty. */
+omm_bytes omm_chat_default_system(const omm_tokenizer *tokenizer);
+
 /* ---- Tools --------------------------------------------------------------------------------- */
 
 /* A tool as the system turn announces it. */
@@ -135,6 +139,14 @@ typedef enum omm_chat_announce {
 /* Append the system turn's content.  Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_chat_system(omm_buf *out, omm_bytes system, const omm_chat_tool *tools,
                                     size_t count, omm_chat_announce how);
+
+/* Does the model's own template announce tools in a way that is read, and has the model room for that (2048 positions)?  Then
+ * they are announced so. */
+bool omm_chat_announces(const omm_tokenizer *tokenizer);
+/* The same as the template has it, of a model that announces: the system's text, the tools as JSON, how to call them.
+ * tools: [{"type": "function", "function": {...}}, or the function itself, ...].  Errors: NOMEM, TOO_BIG. */
+OMM_CHECKED omm_err omm_chat_announce_tools(omm_buf *out, const omm_tokenizer *tokenizer,
+                                            omm_bytes system, const json_t *tools);
 
 typedef struct omm_tool_call {
     char name[OMM_CHAT_NAME_MAX + 1];

@@ -32,6 +32,8 @@ typedef struct omm_chat_turns {
     omm_message *messages; /* (count) contents: in `texts`, or borrowed from the JSON */
     size_t count;
     bool with_thoughts; /* set it after init */
+    const omm_tokenizer
+        *tokenizer; /* the same: of the model, whose template may announce tools; NULL: none does */
     omm_buf texts;
     omm_chat_bad bad; /* after FORMAT */
     struct omm_chat_span *spans;
