@@ -59,17 +59,25 @@ static omm_err refuse_text(const char *name, const json_error_t *e) {
                      nul ? "\\u0000 is not allowed, every other character is" : e->text);
 }
 
-omm_err omm_json_parse(json_t **out, omm_bytes text, const char *name) {
+static omm_err parse(json_t **out, omm_bytes text, const char *name, size_t flags) {
     if (text.size > OMM_JSON_BYTES_MAX)
         return omm_raise(OMM_ERR_TOO_BIG, "%s: JSON of %zu bytes, limit %zu", name, text.size,
                          OMM_JSON_BYTES_MAX);
     OMM_TRY(check_counts(text, name));
     json_error_t e;
     const char *data = text.size > 0 ? (const char *)text.data : ""; /* jansson refuses NULL */
-    json_t *value = json_loadb(data, text.size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
+    json_t *value = json_loadb(data, text.size, flags | JSON_DECODE_ANY, &e);
     if (!value) return refuse_text(name, &e);
     *out = value;
     return OMM_OK;
+}
+
+omm_err omm_json_parse(json_t **out, omm_bytes text, const char *name) {
+    return parse(out, text, name, JSON_REJECT_DUPLICATES);
+}
+
+omm_err omm_json_parse_last(json_t **out, omm_bytes text, const char *name) {
+    return parse(out, text, name, 0);
 }
 
 omm_err omm_json_load(json_t **out, const char *path, size_t bytes_max) {

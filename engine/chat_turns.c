@@ -85,39 +85,53 @@ static omm_err tool_arguments(omm_chat_turns *t, char *out, size_t size, const c
     return OMM_OK;
 }
 
-/* system text + announced tools, as the model's own template has it, or briefly, as the base model was taught. */
-static omm_err announce(omm_chat_turns *t, size_t at, omm_bytes system, const json_t *tools) {
+static const json_t *function_at(const json_t *tools, size_t i) {
+    const json_t *tool = json_array_get(tools, i), *function = json_object_get(tool, "function");
+    return function ? function : tool;
+}
+
+static const char *name_at(const json_t *tools, size_t i) {
+    return json_string_value(json_object_get(function_at(tools, i), "name"));
+}
+
+/* As the base model was taught. */
+static omm_err announce_briefly(omm_chat_turns *t, omm_bytes system, const json_t *tools) {
     omm_chat_tool list[OMM_CHAT_TOOLS_MAX] = {0};
     char arguments[OMM_CHAT_TOOLS_MAX][ARGUMENTS_BYTES];
+    const size_t count = json_array_size(tools);
+    for (size_t i = 0; i < count; i++) {
+        list[i] = (omm_chat_tool){name_at(tools, i), arguments[i]};
+        OMM_TRY(tool_arguments(t, arguments[i], sizeof arguments[i], list[i].name,
+                               function_at(tools, i)));
+    }
+    return omm_chat_system(&t->texts, system, list, count, OMM_CHAT_SIGNATURES);
+}
+
+/* system text + announced tools, as the model's own template has it, or briefly. */
+static omm_err announce(omm_chat_turns *t, size_t at, omm_bytes system, const json_t *tools) {
     const size_t count = json_array_size(tools), from = t->texts.size;
     if (count > OMM_CHAT_TOOLS_MAX)
         return BAD(t, TOOLS, "tools: %zu; at most %u", count, OMM_CHAT_TOOLS_MAX);
-    for (size_t i = 0; i < count; i++) {
-        const json_t *tool = json_array_get(tools, i);
-        const json_t *function = json_object_get(tool, "function");
-        if (!function) function = tool;
-        const char *name = json_string_value(json_object_get(function, "name"));
-        if (!name) return BAD(t, TOOLS, "tools: entry %zu has no function name", i);
-        OMM_TRY(tool_arguments(t, arguments[i], sizeof arguments[i], name, function));
-        list[i] = (omm_chat_tool){name, arguments[i]};
-    }
+    for (size_t i = 0; i < count; i++)
+        if (!name_at(tools, i)) return BAD(t, TOOLS, "tools: entry %zu has no function name", i);
     if (t->tokenizer && omm_chat_announces(t->tokenizer))
         OMM_TRY(omm_chat_announce_tools(&t->texts, t->tokenizer, system, tools));
     else
-        OMM_TRY(omm_chat_system(&t->texts, system, list, count, OMM_CHAT_SIGNATURES));
+        OMM_TRY(announce_briefly(t, system, tools));
     set_made(t, at, from);
     return OMM_OK;
 }
 
-/* OpenAI writes the arguments as JSON in a string; the object itself is accepted too. */
+/* OpenAI writes the arguments as JSON in a string, an empty one where there are none; the object itself is accepted too. */
 static omm_err call_arguments(omm_chat_turns *t, json_t **out, json_t *arguments, size_t index) {
     *out = arguments;
     if (json_is_object(arguments)) {
         json_incref(arguments);
         return OMM_OK;
     }
-    if (omm_json_parse(out, text_of(arguments), "arguments") != OMM_OK)
-        return BAD(t, TOOLS, "tool_calls: the arguments of call %zu are no JSON: %.200s", index,
+    const omm_bytes text = json_string_length(arguments) ? text_of(arguments) : omm_bytes_str("{}");
+    if (omm_json_parse_last(out, text, "arguments") != OMM_OK)
+        return BAD(t, CALLS, "tool_calls: the arguments of call %zu are no JSON: %.200s", index,
                    omm_err_sentence());
     return OMM_OK;
 }
@@ -127,7 +141,7 @@ static omm_err write_call(omm_chat_turns *t, const json_t *call, size_t index, b
     const char *name = json_string_value(json_object_get(function, "name"));
     json_t *text = json_object_get(function, "arguments"), *arguments = NULL;
     if (!name || !(json_is_string(text) || json_is_object(text)))
-        return BAD(t, TOOLS, "tool_calls: call %zu has no name or arguments", index);
+        return BAD(t, CALLS, "tool_calls: call %zu has no name or arguments", index);
     OMM_TRY(call_arguments(t, &arguments, text, index));
     omm_err err = first ? OMM_OK : omm_buf_append(&t->texts, "\n", 1);
     if (err == OMM_OK) err = omm_chat_write_call(&t->texts, name, arguments);
@@ -211,7 +225,7 @@ static omm_err read_message(omm_chat_turns *t, size_t at, const json_t *message,
     const json_t *calls = json_object_get(message, "tool_calls");
     const bool has_calls = json_array_size(calls) > 0 && *role == OMM_ROLE_ASSISTANT;
     if (!is_list_or_none(calls))
-        return BAD(t, TOOLS, "message %zu: tool_calls: a list of calls is needed", index);
+        return BAD(t, CALLS, "message %zu: tool_calls: a list of calls is needed", index);
     if (!json_is_string(content) && !json_is_array(content) && !has_calls)
         return BAD(t, CONTENT, "message %zu: content is not a string", index);
     omm_bytes text = omm_bytes_str("");

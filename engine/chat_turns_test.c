@@ -134,11 +134,15 @@ static void test_refused(void) {
             "[{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]", NULL);
     refuses(OMM_CHAT_BAD_CONTENT, "content part of type 'text'",
             "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": 1}]}]", NULL);
-    refuses(OMM_CHAT_BAD_TOOLS, "the arguments of call 0 are no JSON",
+    refuses(OMM_CHAT_BAD_CALLS, "the arguments of call 0 are no JSON",
             "[{\"role\": \"assistant\", " CALL("\"{\"") "}]", NULL);
-    refuses(OMM_CHAT_BAD_TOOLS, "call 0 are no JSON: arguments:1:26: too big integer",
+    says("assistant:<tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>|",
+         "[{\"role\": \"assistant\", " CALL("\"\"") "}]", NULL);
+    says("assistant:<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 2}}\n</tool_call>|",
+         "[{\"role\": \"assistant\", " CALL("\"{\\\"a\\\": 1, \\\"a\\\": 2}\"") "}]", NULL);
+    refuses(OMM_CHAT_BAD_CALLS, "call 0 are no JSON: arguments:1:26: too big integer",
             "[{\"role\": \"assistant\", " CALL("\"{\\\"n\\\": 12345678901234567890}\"") "}]", NULL);
-    refuses(OMM_CHAT_BAD_TOOLS, "tool_calls: a list of calls is needed",
+    refuses(OMM_CHAT_BAD_CALLS, "tool_calls: a list of calls is needed",
             "[{\"role\": \"user\", \"content\": \"\", \"tool_calls\": {}}]", NULL);
     refuses(OMM_CHAT_BAD_TOOLS, "tools: entry 1 has no function name",
             "[{\"role\": \"user\", \"content\": \"\"}]", "[{\"name\": \"a\"}, {}]");

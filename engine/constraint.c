@@ -170,7 +170,9 @@ static void step_token(crowd *out, omm_constraint *c, uint32_t id) {
 /* Of a token that is too long for the trees: as much of a string, or text that begins no call. */
 static bool permits_long(omm_constraint *c, uint32_t id) {
     if (text_is_free(&c->now)) {
+        const uint32_t live = c->frames.count;
         step_token(&c->path[2], c, id);
+        c->frames.count = live;
         return text_is_free(&c->path[2]);
     }
     const uint32_t room = text_room(c->grammar, &c->now), size = c->lexicon->characters[id];

@@ -247,6 +247,11 @@ omm_err grammar_finish(omm_grammar *g) {
     for (uint32_t i = 0; i < g->rule_count; i++)
         if (g->rules[i].kind == RULE_OBJECT) set_due(g, &g->rules[i]);
     set_heights(g);
+    return OMM_OK;
+}
+
+omm_err grammar_finish_root(omm_grammar *g) {
+    OMM_TRY(grammar_finish(g));
     if (g->rules[g->root].height != RULE_NONE) return OMM_OK;
     uint32_t at = 0; /* the first that says why */
     while (g->rules[at].kind == RULE_CHOICE || g->rules[at].height != RULE_NONE) at++;
@@ -280,7 +285,7 @@ omm_err grammar_any_object(uint32_t *out, omm_grammar *g) {
 
 static omm_err make_object(omm_grammar *g) {
     OMM_TRY(grammar_any_object(&g->root, g));
-    return grammar_finish(g);
+    return grammar_finish_root(g);
 }
 
 omm_err omm_grammar_open_object(omm_grammar **out) {

@@ -26,6 +26,10 @@
     "{\"type\": "                                                                                  \
     "\"string\", \"format\": \"date\"}, \"x\": {\"type\": \"number\", \"minimum\": 0}, \"y\": "    \
     "{\"type\": \"dict\"}, \"z\": {\"allOf\": [{}, {}]}}, \"required\": [\"y\"]}}"
+#define CIRCLE                                                                                     \
+    "{\"name\": \"circle\", \"parameters\": {\"type\": \"object\", \"properties\": {\"a\": "       \
+    "{\"$ref\": "                                                                                  \
+    "\"#/$defs/n\"}}, \"$defs\": {\"n\": {\"$ref\": \"#/$defs/n\"}}}}"
 #define BARE "{\"name\": \"bare\"}"
 #define TOOLS "[" TIMER ", " TREE ", " LOOSE ", " BARE "]"
 
@@ -230,48 +234,228 @@ static void test_refused(void) {
     }
 }
 
-/* Of many tools their names are followed, and the arguments are any object. */
+/* As many as are announced. */
 static void test_many(void) {
     tools t;
     char names[OMM_CHAT_TOOLS_MAX][OMM_CHAT_NAME_MAX];
     read_tools(&t, "[" TIMER "]");
     for (unsigned i = 0; i < OMM_CHAT_TOOLS_MAX; i++) {
         snprintf(names[i], sizeof names[i], "tool_%u", i);
-        t.list[i] = (omm_grammar_tool){names[i], t.list[0].parameters, false};
+        t.list[i] = (omm_grammar_tool){names[i], t.list[0].parameters, true};
     }
-    t.calls.tool_count = OMM_GRAMMAR_TOOLS_MAX;
-    omm_grammar *g = open_tools(&t);
-    check_text(g, CALL("tool_31", "{\"minutes\": 3}"), true);
-    check_text(g, CALL("tool_31", "{\"minutes\": 0}"), false);
-    check_text(g, CALL("tool_32", "{\"minutes\": 3}"), false);
-    omm_grammar_close(g);
     t.calls.tool_count = OMM_CHAT_TOOLS_MAX;
-    g = open_tools(&t);
-    check_text(g, CALL("tool_63", "{\"minutes\": 0}"), true);
-    check_text(g, CALL("tool_64", "{\"minutes\": 0}"), false);
-    check_text(g, CALL("tool_63", "1"), false);
+    omm_grammar *g = open_tools(&t);
+    check_text(g, CALL("tool_63", "{\"minutes\": 3}"), true);
+    check_text(g, CALL("tool_63", "{\"minutes\": 0}"), false);
+    check_text(g, CALL("tool_64", "{\"minutes\": 3}"), false);
     omm_grammar_close(g);
-    t.list[40].strict = true;
-    g = NULL;
-    CHECK_ERR(omm_grammar_open_calls(&g, &t.calls), OMM_ERR_UNSUPPORTED);
-    CHECK(strstr(omm_err_sentence(), "tool_40: strict, of more than 32 tools"));
+    json_decref(t.root);
+}
+
+/* ---- what is left out ------------------------------------------------------------------------------ */
+
+#define OBJECT(members) "{\"type\": \"object\", \"properties\": {" members "}"
+
+/* Of parameters of a tool that is not strict: what arguments are and what they are not. */
+static const struct {
+    const char *parameters, *yes[6], *no[8];
+} s_loose[] = {
+    {OBJECT("\"a\": {\"type\": \"number\", \"minimum\": 0, \"maximum\": 2}") "}",
+     {"{\"a\": 7.5}", "{}"},
+     {"{\"a\": \"x\"}", "{\"b\": 1}"}},
+    {OBJECT("\"a\": {\"type\": \"integer\", \"minimum\": 2.5, \"exclusiveMinimum\": true}") "}",
+     {"{\"a\": 0}"}, /* of the range nothing is left */
+     {"{\"a\": \"x\"}", "{\"a\": 1.5}"}},
+    {OBJECT("\"a\": {\"type\": \"string\", \"format\": \"date\", \"minLength\": 3, \"maxLength\": "
+            "2}") "}",
+     {"{\"a\": \"\"}", "{\"a\": \"long\"}"},
+     {"{\"a\": 1}"}},
+    {OBJECT("\"a\": {\"type\": \"string\", \"maxLength\": 2, \"minLength\": \"1\"}") "}",
+     {"{\"a\": \"long\"}"},
+     {"{\"a\": 1}"}},
+    /* of what should stand alone: a list of values, a reference, what the type has, a choice */
+    {OBJECT("\"a\": {\"enum\": [1, 2], \"anyOf\": [{\"type\": \"string\"}]}") "}",
+     {"{\"a\": 2}"},
+     {"{\"a\": \"x\"}"}},
+    {OBJECT("\"a\": {\"type\": \"number\", \"enum\": [\"1\", \"2\"]}") "}",
+     {"{\"a\": \"1\"}"},
+     {"{\"a\": 1}"}},
+    {OBJECT("\"a\": {\"type\": \"string\", \"enum\": []}") "}", {"{\"a\": \"x\"}"}, {"{\"a\": 1}"}},
+    {OBJECT("\"a\": {\"const\": 5, \"minimum\": 6}") "}", {"{\"a\": 5}"}, {"{\"a\": 6}"}},
+    {OBJECT("\"a\": {\"$ref\": \"#/$defs/n\", \"type\": \"string\"}") ", \"$defs\": {\"n\": "
+                                                                      "{\"type\": "
+                                                                      "\"integer\"}}}",
+     {"{\"a\": 1}"},
+     {"{\"a\": \"x\"}"}},
+    {OBJECT(
+         "\"a\": {\"type\": \"string\"}, \"b\": {\"type\": \"string\"}") ", \"anyOf\": "
+                                                                         "[{\"required\": "
+                                                                         "[\"a\"]}, {\"required\": "
+                                                                         "[\"b\"]}], \"required\": "
+                                                                         "[\"a\"]}",
+     {"{\"a\": \"x\"}", "{\"a\": \"x\", \"b\": \"y\"}"},
+     {"{}", "{\"a\": 1}", "{\"c\": 1, \"a\": \"x\"}"}},
+    {OBJECT("\"a\": {\"type\": \"object\", \"anyOf\": [{\"properties\": {\"b\": {\"type\": "
+            "\"null\"}}, "
+            "\"required\": [\"b\"]}, {\"type\": \"boolean\"}]}") "}",
+     {"{\"a\": {\"b\": null}}", "{\"a\": true}"},
+     {"{\"a\": {}}", "{\"a\": 1}"}},
+    {OBJECT("\"a\": {\"type\": \"boolean\", \"allOf\": [{}, {}], \"oneOf\": []}") "}",
+     {"{\"a\": true}"},
+     {"{\"a\": 1}"}},
+    {OBJECT("\"a\": {\"allOf\": [{\"type\": \"null\"}], \"type\": \"null\"}") "}",
+     {"{\"a\": null}"},
+     {"{\"a\": 1}"}},
+    {OBJECT("\"a\": {\"type\": [\"string\", \"text\"]}, \"b\": {\"type\": \"list\", \"items\": "
+            "{\"type\": "
+            "\"null\"}}, \"c\": {\"type\": \"text\"}") "}",
+     {"{\"a\": \"\", \"b\": [null], \"c\": [1]}"},
+     {"{\"a\": 1}", "{\"b\": [1]}", "{\"b\": 1}"}},
+    /* lists as they were written before 2020 */
+    {OBJECT("\"a\": {\"type\": \"array\", \"items\": [{\"type\": \"null\"}, {\"type\": "
+            "\"boolean\"}]}, \"b\": "
+            "{\"items\": [{}], \"additionalItems\": false, \"minItems\": 3}, \"c\": "
+            "{\"prefixItems\": 1, "
+            "\"items\": {\"type\": \"null\"}}") "}",
+     {"{\"a\": [null, true, 5], \"b\": [1], \"c\": [null]}"},
+     {"{\"a\": [1]}", "{\"a\": [null, 1]}", "{\"b\": [1, 2]}", "{\"b\": []}", "{\"c\": [1]}"}},
+    {"{\"type\": \"object\", \"properties\": null, \"required\": true}",
+     {"{}", "{\"a\": 1}"},
+     {"1"}},
+    {OBJECT("\"a\": {\"type\": \"string\", \"required\": true}") ", \"required\": [\"a\", 5]}",
+     {"{\"a\": \"\"}"},
+     {"{}", "{\"a\": 1}"}},
+    {OBJECT("\"a\": {\"type\": \"null\"}") ", \"required\": [\"b\"]}",
+     {"{\"b\": 1}", "{\"a\": null, \"b\": []}"},
+     {"{}", "{\"b\": 1, \"c\": 1}"}},
+    {OBJECT(
+         "\"a\": {\"type\": \"null\"}") ", \"required\": [\"b\"], \"additionalProperties\": false}",
+     {"{}", "{\"a\": null}"},
+     {"{\"b\": 1}"}},
+    /* what has named its members has no others, wherever it stands */
+    {"{\"$ref\": \"#/$defs/o\", \"$defs\": {\"o\": " OBJECT(
+         "\"a\": {\"$ref\": \"#/$defs/p\"}") "}, \"p\": " OBJECT("\"n\": {}") "}}}",
+     {"{\"a\": {\"n\": 1}}", "{}"},
+     {"{\"b\": 1}", "{\"a\": {\"m\": 1}}"}},
+    {OBJECT("\"a\": " OBJECT(
+         "\"n\": {}") ", \"additionalProperties\": true}") ", \"additionalProperties\": "
+                                                           "{\"type\": \"null\"}}",
+     {"{\"a\": {\"m\": 1}}", "{\"b\": null}"},
+     {"{\"b\": 1}"}},
+    {OBJECT("") "}", {"{}"}, {"{\"a\": 1}"}},
+    /* of what no grammar is made of, any object */
+    {OBJECT("\"a\": {\"$ref\": \"#/$defs/n\"}") ", \"$defs\": {\"n\": {\"$ref\": \"#/$defs/n\"}}}",
+     {"{}", "{\"a\": 1, \"b\": 2}"},
+     {"1", "[]"}},
+    {OBJECT("\"a\": {\"$ref\": \"#\"}") ", \"required\": [\"a\"]}", {"{}", "{\"a\": 1}"}, {"1"}},
+    {"{\"type\": \"string\"}", {"{}", "{\"a\": 1}"}, {"\"x\"", "1"}},
+};
+
+static void check_loose(const omm_grammar *g, const char *arguments, bool wanted) {
+    char text[256];
+    snprintf(text, sizeof text, CALL("f", "%s"), arguments);
+    check_text(g, text, wanted);
+    snprintf(text, sizeof text, CALL("timer", "{\"minutes\": 0}"));
+    check_text(g, text, false); /* the other tool's are kept to all the same */
+}
+
+static void test_left_out(void) {
+    for (size_t i = 0; i < sizeof s_loose / sizeof *s_loose; i++) {
+        tools t;
+        char text[1024];
+        const int size =
+            snprintf(text, sizeof text, "[" TIMER ", {\"name\": \"f\", \"parameters\": %s}]",
+                     s_loose[i].parameters);
+        CHECK(size > 0 && (size_t)size < sizeof text);
+        read_tools(&t, text);
+        omm_grammar *g = open_tools(&t);
+        for (size_t k = 0; k < 6 && s_loose[i].yes[k]; k++) check_loose(g, s_loose[i].yes[k], true);
+        for (size_t k = 0; k < 8 && s_loose[i].no[k]; k++) check_loose(g, s_loose[i].no[k], false);
+        omm_grammar_close(g);
+        json_decref(t.root);
+    }
+}
+
+static json_t *deep(unsigned levels, const char *key) {
+    json_t *schema = json_pack("{s:s}", "type", "null");
+    for (unsigned i = 0; i < levels; i++) schema = json_pack("{s:o}", key, schema);
+    return schema;
+}
+
+static json_t *wide(unsigned count, const char *type) {
+    json_t *list = json_array();
+    for (unsigned i = 0; i < count; i++)
+        json_array_append_new(list, json_pack("{s:s, s:i}", "type", type, "maxLength", (int)i));
+    return list;
+}
+
+static json_t *numbers(unsigned count) {
+    json_t *list = json_array();
+    for (unsigned i = 0; i < count; i++) json_array_append_new(list, json_integer(i));
+    return list;
+}
+
+/* What is too much of a tool that is not strict costs that tool's arguments their form, and nobody else. */
+static void test_too_much(void) {
+    json_t *const members[] = {
+        json_pack("{s:o}", "a", deep(70, "items")),
+        json_pack("{s:{s:o}}", "a", "anyOf", wide(65, "string")),
+        json_pack("{s:{s:o}}", "a", "enum", numbers(20000)),
+    };
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        tools t;
+        json_t *parameters = json_pack("{s:s, s:o}", "type", "object", "properties", members[i]);
+        read_tools(&t, "[" TIMER ", " BARE "]");
+        t.list[1].parameters = parameters;
+        omm_grammar *g = open_tools(&t);
+        check_text(g, CALL("timer", "{\"minutes\": 0}"), false);
+        check_text(g, CALL("bare", "{\"a\": 1}"), i > 0);
+        check_text(g, CALL("bare", "{\"b\": 1}"), i > 0); /* 64 levels deep are kept to */
+        omm_grammar_close(g);
+        g = NULL;
+        t.list[1].strict = true;
+        CHECK(omm_grammar_open_calls(&g, &t.calls) != OMM_OK && !g);
+        json_decref(parameters);
+        json_decref(t.root);
+    }
+}
+
+/* Each tool alone is not too much; all of them are: the strict one is kept to. */
+static void test_too_much_together(void) {
+    tools t;
+    char names[8][16];
+    json_t *parameters =
+        json_pack("{s:s, s:{s:{s:o}}}", "type", "object", "properties", "a", "enum", numbers(3000));
+    read_tools(&t, "[" TIMER "]");
+    for (unsigned i = 1; i < 8; i++) {
+        snprintf(names[i], sizeof names[i], "many_%u", i);
+        t.list[i] = (omm_grammar_tool){names[i], parameters, false};
+    }
+    t.calls.tool_count = 8;
+    t.list[0].strict = true;
+    omm_grammar *g = open_tools(&t);
+    check_text(g, CALL("timer", "{\"minutes\": 0}"), false);
+    check_text(g, CALL("many_7", "{\"a\": \"x\"}"), true);
+    omm_grammar_close(g);
+    json_decref(parameters);
     json_decref(t.root);
 }
 
 static void test_memory(void) {
     tools t;
     size_t failed = 0;
-    read_tools(&t, TOOLS);
-    for (size_t n = 1; n < 100; n++) {
+    read_tools(&t, "[" TIMER ", " TREE ", " LOOSE ", " CIRCLE "]");
+    for (size_t n = 1; n < 200; n++) {
         omm_grammar *g = NULL;
         omm_mem_fail_nth(n);
         const omm_err err = omm_grammar_open_calls(&g, &t.calls);
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
         failed += err == OMM_ERR_NOMEM;
+        if (g) check_text(g, CALL("timer", "{\"minutes\": 0}"), false); /* all or nothing */
         omm_grammar_close(g);
     }
-    CHECK(failed > 10 && failed < 90);
+    CHECK(failed > 10 && failed < 190);
     json_decref(t.root);
 }
 
@@ -291,12 +475,18 @@ static uint32_t roll(rig *r, uint32_t sides) {
 }
 
 /* Tokens that lie across the marks: with what may stand there, and with what may not. */
-static const char *const s_marks[3][6] = {
+#define TWENTY "[[[[[[[[[[[[[[[[[[[["
+#define TEN "1,1,1,1,1,1,1,1,1,1,"
+#define MANY_FRAMES                                                                                \
+    "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":" TWENTY TWENTY TWENTY TEN TEN TEN TEN TEN    \
+        TEN TEN "1,1,1,1,1,1,1,"
+static const char *const s_marks[4][6] = {
     {"<tool_call>", "</tool_call>", "ol_call>\n{\"na", "l>x", "tool_call>x", "<think>"},
     {"<tool", "_call>", "}}\n</tool_call>", "}</tool_call><tool_call>{", "> {\"", "</think>"},
     {"x<tool_call>{\"name\": \"", "x<tool_call>x", FIFTY FIFTY FIFTY "<tool_call>",
      FIFTY FIFTY FIFTY, "</think><tool_call>\n",
      ">{\"name\":\"bare\",\"arguments\":{}}</tool_call>"},
+    {MANY_FRAMES "1", MANY_FRAMES "2", MANY_FRAMES "3", "<tool_call>", "</tool_call>", "x"},
 };
 
 static void open_rig(rig *r, bool spm, unsigned marks) {
@@ -543,12 +733,35 @@ static void test_long_tokens(void) {
     close_rig(&r);
 }
 
+/* Who only asks for a long token, however often, leaves nothing behind. */
+static void test_long_calls(void) {
+    rig r;
+    tools t;
+    omm_constraint *c = NULL;
+    open_rig(&r, false, 3);
+    read_tools(&t, "[{\"name\": \"f\"}]");
+    json_t *ways = wide(GRAMMAR_THREADS_MAX, "array");
+    t.list[0].parameters =
+        json_pack("{s:s, s:{s:{s:o}}}", "type", "object", "properties", "a", "anyOf", ways);
+    omm_grammar *g = open_tools(&t);
+    CHECK_OK(omm_constraint_open(&c, g, r.lexicon));
+    for (unsigned i = 0; i < 4; i++) check_allowed(&r, c);
+    omm_constraint_close(c);
+    omm_grammar_close(g);
+    json_decref(t.list[0].parameters);
+    json_decref(t.root);
+    close_rig(&r);
+}
+
 int main(void) {
     test_texts();
     test_thoughts();
     test_begun_and_stops();
     test_refused();
     test_many();
+    test_left_out();
+    test_too_much();
+    test_too_much_together();
     test_memory();
     for (unsigned marks = 0; marks < 3; marks++) {
         test_drawn(false, marks);
@@ -557,6 +770,7 @@ int main(void) {
     test_asked_for();
     test_openers();
     test_long_tokens();
+    test_long_calls();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }

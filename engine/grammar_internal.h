@@ -38,6 +38,7 @@ typedef struct rule {
     uint32_t first,
         count;      /* TEXTS: texts; OBJECT: members; ARRAY: parts, item by item; CHOICE: parts */
     uint32_t names; /* OBJECT: the first of as many texts */
+    bool switches;  /* TEXTS: what stands around goes on as the rule that is the text's member */
     uint32_t rest;  /* OBJECT, ARRAY: what may come after those; RULE_NONE: nothing */
     uint32_t min, max; /* STRING: characters; ARRAY: items */
     int64_t low, high; /* INTEGER: its value, at most INTEGER_MAX on either side */
@@ -54,7 +55,7 @@ typedef struct member {
 /* Texts of a rule are sorted by bytes, none twice.  A name ends with its quote. */
 typedef struct literal {
     uint32_t at, size; /* in bytes */
-    uint32_t member;   /* a name's */
+    uint32_t member;   /* a name's; of TEXTS that switch a rule */
 } literal;
 
 #define GRAMMAR_STOPS_MAX 4u
@@ -96,13 +97,15 @@ OMM_CHECKED omm_err grammar_add_literals(uint32_t *out, omm_grammar *g, const ch
                                          size_t count);
 OMM_CHECKED omm_err grammar_any(uint32_t *out, omm_grammar *g);
 OMM_CHECKED omm_err grammar_any_object(uint32_t *out, omm_grammar *g); /* another one each time */
-/* grammar_schema.c: the arguments that a tool takes; strict: what is not supported is refused, else it is any value there.
- * `name`: for errors.  Errors: as omm_grammar_open_schema. */
+/* grammar_schema.c: the arguments that a tool takes; strict: what is not supported is refused, else it is left out, and where
+ * nothing is left any value may stand.  `name`: for errors.  Errors: as omm_grammar_open_schema. */
 OMM_CHECKED omm_err grammar_add_arguments(uint32_t *out, omm_grammar *g, const char *name,
                                           json_t *schema, bool strict);
-/* The root is known: choices get their alternatives, rules their heights.  Errors: UNSUPPORTED (nothing fulfils one; more
- * alternatives than are followed), NOMEM, TOO_BIG. */
+/* All rules are there: choices get their alternatives, rules their heights.  Errors: UNSUPPORTED (more alternatives than are
+ * followed; a choice without any), NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err grammar_finish(omm_grammar *g);
+/* The same, and g->root is known.  Errors: UNSUPPORTED, too, where nothing that ends fulfils it. */
+OMM_CHECKED omm_err grammar_finish_root(omm_grammar *g);
 
 /* What every text begins with and nobody draws. */
 static inline omm_bytes grammar_begun(const omm_grammar *g) {

@@ -429,9 +429,9 @@ static bool can_end(const omm_grammar *g, const thread *t) {
     }
 }
 
-static thread leave(const frames *f, const thread *t) {
+static thread leave(const omm_grammar *g, const frames *f, const thread *t) {
     const frame *around = &f->list[t->parent];
-    return (thread){.rule = around->rule,
+    return (thread){.rule = g->rules[t->rule].switches ? g->texts[t->lo].member : around->rule,
                     .parent = around->parent,
                     .at = around->at,
                     .phase = PHASE_AFTER,
@@ -448,7 +448,7 @@ static void step_thread(const step *s, thread t) {
             return;
         }
         if (s->out->count > before || !can_end(s->g, &t) || t.parent == FRAME_NONE) return;
-        t = leave(s->f, &t);
+        t = leave(s->g, s->f, &t);
     }
 }
 

@@ -4,6 +4,7 @@
 
 #include "omm/mem.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -25,7 +26,8 @@ typedef struct compiler {
     target *targets; /* of $ref; the root is the first */
     uint32_t target_count, target_capacity;
     unsigned depth;
-    bool lenient; /* what is not supported is any value */
+    bool lenient; /* what is not supported is left out; where nothing is left it is any value */
+    bool closed;  /* objects that name properties have no others unless they say so */
     char path[PATH_BYTES_MAX];
 } compiler;
 
@@ -57,6 +59,11 @@ static omm_err malformed(const compiler *c, const char *key, const char *accepte
     return omm_raise(OMM_ERR_FORMAT, "%.200s/%s: accepted %s", c->path, key, accepted);
 }
 
+/* Goes on without what is not supported. */
+static bool is_left_out(const compiler *c, omm_err err) {
+    return c->lenient && (err == OMM_ERR_UNSUPPORTED || err == OMM_ERR_FORMAT);
+}
+
 static omm_err add_at(uint32_t *out, compiler *c, rule made, const char *path) {
     made.path = (uint32_t)c->g->bytes.size;
     OMM_TRY(omm_buf_append(&c->g->bytes, path, strlen(path) + 1));
@@ -79,9 +86,8 @@ static omm_err read_count(uint32_t *out, const compiler *c, const json_t *schema
     return OMM_OK;
 }
 
-static omm_err read_limits(rule *r, const compiler *c, const json_t *schema, const char *least,
-                           const char *most) {
-    r->max = RULE_NONE;
+static omm_err read_both(rule *r, const compiler *c, const json_t *schema, const char *least,
+                         const char *most) {
     OMM_TRY(read_count(&r->min, c, schema, least));
     OMM_TRY(read_count(&r->max, c, schema, most));
     if (r->min <= r->max) return OMM_OK;
@@ -89,34 +95,63 @@ static omm_err read_limits(rule *r, const compiler *c, const json_t *schema, con
                      r->min, most, r->max);
 }
 
-/* move: to the first value that may be, where the schema's end may not. */
-static omm_err read_bound(int64_t *out, const compiler *c, const json_t *schema, const char *key,
-                          int64_t move) {
-    const json_t *value = json_object_get(schema, key);
-    int64_t v = json_integer_value(value);
-    if (!value) return OMM_OK;
-    if (!json_is_integer(value)) return malformed(c, key, "are whole numbers");
-    if (v > INTEGER_MAX + 1) v = INTEGER_MAX + 1;
-    if (v < -INTEGER_MAX - 1) v = -INTEGER_MAX - 1;
-    *out = v + move;
+static omm_err read_limits(rule *r, const compiler *c, const json_t *schema, const char *least,
+                           const char *most) {
+    r->max = RULE_NONE;
+    const omm_err err = read_both(r, c, schema, least, most);
+    if (!is_left_out(c, err)) return err;
+    r->min = 0;
+    r->max = RULE_NONE;
     return OMM_OK;
 }
 
-static omm_err read_range(rule *r, const compiler *c, const json_t *schema) {
+/* The nearest integer on one side of a number; of what is beyond all of them the first beyond. */
+static int64_t to_integer(const json_t *number, bool up) {
+    const double most = (double)(INTEGER_MAX + 1);
+    double v = json_real_value(number);
+    if (json_is_integer(number)) {
+        const json_int_t whole = json_integer_value(number);
+        if (whole > INTEGER_MAX) return INTEGER_MAX + 1;
+        return whole < -INTEGER_MAX ? -INTEGER_MAX - 1 : whole;
+    }
+    v = up ? ceil(v) : floor(v);
+    if (v > most) v = most;
+    return (int64_t)(v < -most ? -most : v);
+}
+
+/* move: to the first value that may be, where the schema's end may not. */
+static omm_err read_bound(int64_t *out, const compiler *c, const json_t *schema, const char *key,
+                          int64_t move, bool up) {
+    const json_t *value = json_object_get(schema, key);
+    if (!value) return OMM_OK;
+    if (!json_is_number(value)) return malformed(c, key, "are numbers");
+    *out = to_integer(value, up) + move;
+    return OMM_OK;
+}
+
+static omm_err read_bounds(rule *r, const compiler *c, const json_t *schema) {
     int64_t low = -INTEGER_MAX, high = INTEGER_MAX;
-    r->low = low;
-    r->high = high;
-    OMM_TRY(read_bound(&low, c, schema, "minimum", 0));
+    OMM_TRY(read_bound(&low, c, schema, "minimum", 0, true));
     if (low > r->low) r->low = low;
-    OMM_TRY(read_bound(&low, c, schema, "exclusiveMinimum", 1));
+    OMM_TRY(read_bound(&low, c, schema, "exclusiveMinimum", 1, false));
     if (low > r->low) r->low = low;
-    OMM_TRY(read_bound(&high, c, schema, "maximum", 0));
+    OMM_TRY(read_bound(&high, c, schema, "maximum", 0, false));
     if (high < r->high) r->high = high;
-    OMM_TRY(read_bound(&high, c, schema, "exclusiveMaximum", -1));
+    OMM_TRY(read_bound(&high, c, schema, "exclusiveMaximum", -1, true));
     if (high < r->high) r->high = high;
     if (r->low <= r->high) return OMM_OK;
     return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s: no integer of up to %u digits is in the range",
                      c->path, INTEGER_DIGITS_MAX);
+}
+
+static omm_err read_range(rule *r, const compiler *c, const json_t *schema) {
+    r->low = -INTEGER_MAX;
+    r->high = INTEGER_MAX;
+    const omm_err err = read_bounds(r, c, schema);
+    if (!is_left_out(c, err)) return err;
+    r->low = -INTEGER_MAX;
+    r->high = INTEGER_MAX;
+    return OMM_OK;
 }
 
 static omm_err put_value(literal *out, compiler *c, json_t *value) {
@@ -178,15 +213,22 @@ static unsigned implied_types(const json_t *schema) {
     return set;
 }
 
+static omm_err read_named(unsigned *set, const compiler *c, const json_t *type) {
+    if (!json_is_array(type)) return read_type(set, c, type);
+    if (json_array_size(type) == 0) return malformed(c, "type", "is a list of at least one");
+    for (size_t i = 0; i < json_array_size(type); i++) {
+        const omm_err err = read_type(set, c, json_array_get(type, i));
+        if (!is_left_out(c, err)) OMM_TRY(err);
+    }
+    return OMM_OK;
+}
+
 /* 0: any value. */
 static omm_err read_types(unsigned *set, const compiler *c, const json_t *schema) {
     const json_t *type = json_object_get(schema, "type");
-    *set = type ? 0 : implied_types(schema);
-    if (!type) return OMM_OK;
-    if (!json_is_array(type)) return read_type(set, c, type);
-    if (json_array_size(type) == 0) return malformed(c, "type", "is a list of at least one");
-    for (size_t i = 0; i < json_array_size(type); i++)
-        OMM_TRY(read_type(set, c, json_array_get(type, i)));
+    const omm_err err = type ? read_named(set, c, type) : OMM_OK;
+    if (!is_left_out(c, err)) OMM_TRY(err);
+    if (*set == 0) *set = implied_types(schema);
     return OMM_OK;
 }
 
@@ -201,24 +243,42 @@ static bool is_of(unsigned set, const json_t *value) {
     return set == 0 || (set & has) != 0;
 }
 
-/* enum, or const as a list of one: what is of the type. */
-static omm_err compile_values(uint32_t *out, compiler *c, json_t *schema, json_t *values) {
+/* To *list: values of enum, or that of const, that are of the type. */
+static omm_err gather_values(json_t *list, const compiler *c, json_t *schema) {
+    json_t *values = json_object_get(schema, "enum"), *one = json_object_get(schema, "const");
+    const size_t before = json_array_size(list), count = one ? 1 : json_array_size(values);
     unsigned set = 0;
-    rule made = {.kind = RULE_TEXTS, .rest = RULE_NONE};
+    if (count == 0) return malformed(c, "enum", "is a list of at least one value");
     OMM_TRY(read_types(&set, c, schema));
-    OMM_TRY(grammar_add_texts(&made.first, c->g, json_array_size(values)));
-    for (size_t i = 0; i < json_array_size(values); i++) {
-        json_t *value = json_array_get(values, i);
-        if (!is_of(set, value)) continue;
+    for (int any = 0; any <= c->lenient && json_array_size(list) == before; any++)
+        for (size_t i = 0; i < count; i++) {
+            json_t *value = one ? one : json_array_get(values, i);
+            if ((any || is_of(set, value)) && json_array_append(list, value) != 0)
+                return omm_raise(OMM_ERR_NOMEM, "no memory for a grammar");
+        }
+    if (json_array_size(list) > before) return OMM_OK;
+    return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s: no value of enum or const is of the type",
+                     c->path);
+}
+
+static omm_err add_values(uint32_t *out, compiler *c, const json_t *list) {
+    rule made = {.kind = RULE_TEXTS, .rest = RULE_NONE, .count = (uint32_t)json_array_size(list)};
+    OMM_TRY(grammar_add_texts(&made.first, c->g, made.count));
+    for (uint32_t i = 0; i < made.count; i++) {
         literal one = {0};
-        OMM_TRY(put_value(&one, c, value));
-        c->g->texts[made.first + made.count++] = one;
+        OMM_TRY(put_value(&one, c, json_array_get(list, i)));
+        c->g->texts[made.first + i] = one;
     }
-    if (made.count == 0)
-        return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s: no value of enum or const is of the type",
-                         c->path);
     grammar_sort_texts(c->g, made.first, &made.count);
     return add(out, c, made);
+}
+
+static omm_err compile_values(uint32_t *out, compiler *c, json_t *schema) {
+    json_t *list = json_array();
+    omm_err err = gather_values(list, c, schema);
+    if (err == OMM_OK) err = add_values(out, c, list);
+    json_decref(list);
+    return err;
 }
 
 /* ---- objects ------------------------------------------------------------------------------------- */
@@ -248,23 +308,25 @@ static omm_err compile_member(rule *made, compiler *c, const char *name, json_t 
 }
 
 /* What `properties` does not have is as the others are. */
-static omm_err add_required(rule *made, compiler *c, json_t *wanted) {
+static omm_err add_required(rule *made, compiler *c, uint32_t others, json_t *wanted) {
     const char *name = NULL;
     json_t *value = NULL;
     json_object_foreach(wanted, name, value) {
         literal spelled = {.member = made->count};
-        if (made->rest == RULE_NONE)
+        if (others == RULE_NONE && c->lenient) continue;
+        if (others == RULE_NONE)
             return omm_raise(OMM_ERR_UNSUPPORTED,
                              "%.200s/required: %.60s is no property, and no other is allowed",
                              c->path, name);
         OMM_TRY(put_name(&spelled, c, name));
         c->g->texts[made->names + made->count] = spelled;
-        c->g->members[made->first + made->count++] = (member){.rule = made->rest, .required = true};
+        c->g->members[made->first + made->count++] = (member){.rule = others, .required = true};
     }
     return OMM_OK;
 }
 
-static omm_err compile_members(rule *made, compiler *c, json_t *properties, json_t *wanted) {
+static omm_err compile_members(rule *made, compiler *c, uint32_t others, json_t *properties,
+                               json_t *wanted) {
     const size_t most = json_object_size(properties) + json_object_size(wanted);
     const char *name = NULL;
     json_t *value = NULL;
@@ -275,28 +337,38 @@ static omm_err compile_members(rule *made, compiler *c, json_t *properties, json
         if (json_object_del(wanted, name) == 0)
             c->g->members[made->first + made->count - 1].required = true;
     }
-    OMM_TRY(add_required(made, c, wanted));
+    OMM_TRY(add_required(made, c, others, wanted));
     uint32_t count = made->count;
     grammar_sort_texts(c->g, made->names, &count);
     OMM_ASSERT(count == made->count);
     return OMM_OK;
 }
 
+/* To the keys of *wanted. */
+static omm_err read_required(json_t *wanted, const compiler *c, const json_t *schema) {
+    const json_t *required = json_object_get(schema, "required");
+    bool named = !required || json_is_array(required);
+    for (size_t i = 0; i < json_array_size(required); i++) {
+        const char *name = json_string_value(json_array_get(required, i));
+        if (!name || json_object_set_new(wanted, name, json_true()) != 0) named = false;
+    }
+    return named || c->lenient ? OMM_OK : malformed(c, "required", "is a list of names");
+}
+
 static omm_err compile_object(uint32_t *out, compiler *c, json_t *schema) {
     json_t *properties = json_object_get(schema, "properties");
-    const json_t *required = json_object_get(schema, "required");
     rule made = {.kind = RULE_OBJECT};
-    if (properties && !json_is_object(properties))
-        return malformed(c, "properties", "is an object");
-    if (required && !json_is_array(required)) return malformed(c, "required", "is a list of names");
+    if (properties && !json_is_object(properties)) {
+        if (!c->lenient) return malformed(c, "properties", "is an object");
+        properties = NULL;
+    }
     OMM_TRY(read_rest(&made.rest, c, schema, "additionalProperties"));
+    const uint32_t others = made.rest;
+    if (c->closed && properties && !json_object_get(schema, "additionalProperties"))
+        made.rest = RULE_NONE; /* who names what it takes has named all, but what `required` adds */
     json_t *wanted = json_object();
-    omm_err err = OMM_OK;
-    for (size_t i = 0; i < json_array_size(required) && err == OMM_OK; i++)
-        if (json_object_set_new(wanted, json_string_value(json_array_get(required, i)),
-                                json_true()) != 0)
-            err = malformed(c, "required", "is a list of names");
-    if (err == OMM_OK) err = compile_members(&made, c, properties, wanted);
+    omm_err err = read_required(wanted, c, schema);
+    if (err == OMM_OK) err = compile_members(&made, c, others, properties, wanted);
     json_decref(wanted);
     return err == OMM_OK ? add(out, c, made) : err;
 }
@@ -314,21 +386,72 @@ static omm_err compile_list(uint32_t first, compiler *c, const char *key, json_t
     return OMM_OK;
 }
 
-static omm_err compile_array(uint32_t *out, compiler *c, json_t *schema) {
-    json_t *prefix = json_object_get(schema, "prefixItems");
-    rule made = {.kind = RULE_ARRAY, .count = (uint32_t)json_array_size(prefix)};
-    if (prefix && !json_is_array(prefix))
-        return malformed(c, "prefixItems", "is a list of schemas");
-    if (json_is_array(json_object_get(schema, "items")))
+/* *key: that of the first items' schemas; before 2020 they were a list in `items`. */
+static omm_err read_prefix(json_t **prefix, const char **key, const compiler *c,
+                           const json_t *schema) {
+    json_t *items = json_object_get(schema, "items");
+    *key = "prefixItems";
+    *prefix = json_object_get(schema, *key);
+    if (json_is_array(items) && c->lenient) *key = "items";
+    if (json_is_array(items) && !c->lenient)
         return malformed(c, "items", "is one schema; a list of them is prefixItems");
+    if (json_is_array(items)) *prefix = items;
+    if (!*prefix || json_is_array(*prefix)) return OMM_OK;
+    if (!c->lenient) return malformed(c, *key, "is a list of schemas");
+    *prefix = NULL;
+    return OMM_OK;
+}
+
+static omm_err compile_array(uint32_t *out, compiler *c, json_t *schema) {
+    json_t *prefix = NULL;
+    const char *key = NULL;
+    OMM_TRY(read_prefix(&prefix, &key, c, schema));
+    rule made = {.kind = RULE_ARRAY, .count = (uint32_t)json_array_size(prefix)};
     OMM_TRY(read_limits(&made, c, schema, "minItems", "maxItems"));
     OMM_TRY(grammar_add_parts(&made.first, c->g, json_array_size(prefix)));
-    OMM_TRY(compile_list(made.first, c, "prefixItems", prefix));
-    OMM_TRY(read_rest(&made.rest, c, schema, "items"));
-    if (made.min > made.count && made.rest == RULE_NONE)
+    OMM_TRY(compile_list(made.first, c, key, prefix));
+    const bool is_tuple = strcmp(key, "items") == 0;
+    OMM_TRY(read_rest(&made.rest, c, schema, is_tuple ? "additionalItems" : "items"));
+    if (made.min <= made.count || made.rest != RULE_NONE) return add(out, c, made);
+    if (!c->lenient)
         return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s: no array has minItems %u and %u items",
                          c->path, made.min, made.count);
+    made.min = made.count;
     return add(out, c, made);
+}
+
+/* ---- keywords -----------------------------------------------------------------------------------*/
+
+static bool is_in(const char *const *list, size_t count, const char *key) {
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(list[i], key) == 0) return true;
+    return false;
+}
+
+#define IS_IN(list, key) is_in(list, sizeof(list) / sizeof(list)[0], key)
+
+static const char *const s_alone[] = {"$ref", "anyOf", "oneOf", "allOf", "enum", "const"};
+static const char *const s_values[] = {"enum",
+                                       "const"}; /* of these, those that `type` may stand beside */
+static const char *const s_notes[] = {"title",    "description", "default",  "examples",
+                                      "$schema",  "$id",         "$comment", "deprecated",
+                                      "readOnly", "writeOnly",   "$defs",    "definitions"};
+static const char *const s_typed[] = {"properties",      "required",    "additionalProperties",
+                                      "items",           "prefixItems", "minItems",
+                                      "maxItems",        "minLength",   "maxLength",
+                                      "minimum",         "maximum",     "exclusiveMinimum",
+                                      "exclusiveMaximum"};
+
+/* A list of values and nothing else that says anything. */
+static bool is_values(json_t *schema) {
+    const char *key = NULL;
+    json_t *value = NULL;
+    const bool one = json_object_get(schema, "const") != NULL;
+    if (one == (json_array_size(json_object_get(schema, "enum")) > 0)) return false;
+    json_object_foreach(schema, key, value) {
+        if (!IS_IN(s_values, key) && !IS_IN(s_notes, key) && strcmp(key, "type") != 0) return false;
+    }
+    return true;
 }
 
 /* ---- choices ------------------------------------------------------------------------------------- */
@@ -357,7 +480,7 @@ static const char *const s_range[] = {"minimum", "maximum", "exclusiveMinimum", 
 /* Numbers with fractions are kept to none. */
 static omm_err check_range(const compiler *c, const json_t *schema, unsigned set) {
     const bool integers = set & 1u << TYPE_INTEGER, numbers = set & 1u << TYPE_NUMBER;
-    for (size_t i = 0; i < sizeof s_range / sizeof s_range[0]; i++)
+    for (size_t i = 0; i < sizeof s_range / sizeof s_range[0] && !c->lenient; i++)
         if (json_object_get(schema, s_range[i]) && (numbers || !integers))
             return omm_raise(OMM_ERR_UNSUPPORTED,
                              "%.200s: %s of what is no integer is not supported; " SUPPORTED,
@@ -382,12 +505,36 @@ static omm_err compile_types(uint32_t *out, compiler *c, json_t *schema) {
     return add(out, c, made);
 }
 
+static omm_err compile_choices(rule *made, json_t *values, compiler *c, const char *key,
+                               json_t *list) {
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_t *schema = json_array_get(list, i);
+        uint32_t compiled = 0;
+        const size_t up = go_down(c, "/%s/%zu", key, i);
+        if (is_values(schema)) {
+            OMM_TRY(gather_values(values, c, schema));
+        } else {
+            OMM_TRY(compile(&compiled, c, schema));
+            c->g->parts[made->first + made->count++] = compiled;
+        }
+        go_up(c, up);
+    }
+    if (json_array_size(values) == 0) return OMM_OK;
+    uint32_t compiled = 0;
+    OMM_TRY(add_values(&compiled, c, values));
+    c->g->parts[made->first + made->count++] = compiled;
+    return OMM_OK;
+}
+
+/* Those that are values alone, with a title each perhaps, are one alternative together. */
 static omm_err compile_choice(uint32_t *out, compiler *c, const char *key, json_t *list) {
-    rule made = {.kind = RULE_CHOICE, .rest = RULE_NONE, .count = (uint32_t)json_array_size(list)};
+    rule made = {.kind = RULE_CHOICE, .rest = RULE_NONE};
     if (json_array_size(list) == 0) return malformed(c, key, "is a list of at least one schema");
-    OMM_TRY(grammar_add_parts(&made.first, c->g, made.count));
-    OMM_TRY(compile_list(made.first, c, key, list));
-    return add(out, c, made);
+    OMM_TRY(grammar_add_parts(&made.first, c->g, json_array_size(list)));
+    json_t *values = json_array();
+    const omm_err err = compile_choices(&made, values, c, key, list);
+    json_decref(values);
+    return err == OMM_OK ? add(out, c, made) : err;
 }
 
 /* ---- $ref ------------------------------------------------------------------------------------- */
@@ -434,28 +581,8 @@ static omm_err compile_ref(uint32_t *out, compiler *c, const json_t *ref) {
 
 /* ---- a schema ------------------------------------------------------------------------------------- */
 
-static bool is_in(const char *const *list, size_t count, const char *key) {
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(list[i], key) == 0) return true;
-    return false;
-}
-
-#define IS_IN(list, key) is_in(list, sizeof(list) / sizeof(list)[0], key)
-
-static const char *const s_alone[] = {"$ref", "anyOf", "oneOf", "allOf", "enum", "const"};
-static const char *const s_values[] = {"enum",
-                                       "const"}; /* of these, those that `type` may stand beside */
-
 /* Every keyword is known.  *alone: the one that says all, or NULL. */
 static omm_err check_keywords(const char **alone, const compiler *c, json_t *schema) {
-    static const char *const notes[] = {"title",    "description", "default",  "examples",
-                                        "$schema",  "$id",         "$comment", "deprecated",
-                                        "readOnly", "writeOnly",   "$defs",    "definitions"};
-    static const char *const typed[] = {"properties",      "required",    "additionalProperties",
-                                        "items",           "prefixItems", "minItems",
-                                        "maxItems",        "minLength",   "maxLength",
-                                        "minimum",         "maximum",     "exclusiveMinimum",
-                                        "exclusiveMaximum"};
     const char *key = NULL, *beside = NULL;
     json_t *value = NULL;
     *alone = NULL;
@@ -465,18 +592,35 @@ static omm_err check_keywords(const char **alone, const compiler *c, json_t *sch
                 beside = key;
             else
                 *alone = key;
-        } else if (!IS_IN(notes, key) && !IS_IN(typed, key) && strcmp(key, "type") != 0 &&
-                   !c->lenient) {
+        } else if (!IS_IN(s_notes, key) && !IS_IN(s_typed, key) && strcmp(key, "type") != 0) {
             return not_supported(c, key);
         }
     }
     json_object_foreach(schema, key, value) {
         const bool is_type = strcmp(key, "type") == 0;
-        if (*alone && (IS_IN(typed, key) || (is_type && !IS_IN(s_values, *alone)))) beside = key;
+        if (*alone && (IS_IN(s_typed, key) || (is_type && !IS_IN(s_values, *alone)))) beside = key;
     }
     if (!beside) return OMM_OK;
     return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s: %s beside %s is not supported; " SUPPORTED,
                      c->path, beside, *alone);
+}
+
+static bool has_parts(const json_t *schema) {
+    return json_object_get(schema, "properties") || json_object_get(schema, "items") ||
+           json_object_get(schema, "prefixItems");
+}
+
+/* Of those that stand beside one another the one that says most; NULL: the type does. */
+static const char *choose_keyword(const json_t *schema) {
+    static const char *const lists[] = {"anyOf", "oneOf", "allOf"};
+    if (json_array_size(json_object_get(schema, "enum")) > 0) return "enum";
+    if (json_object_get(schema, "const")) return "const";
+    if (json_object_get(schema, "$ref")) return "$ref";
+    for (size_t i = 0; i < 3 && !has_parts(schema); i++) {
+        const size_t count = json_array_size(json_object_get(schema, lists[i]));
+        if (count == 1 || (count > 1 && i < 2)) return lists[i];
+    }
+    return NULL;
 }
 
 static omm_err compile_alone(uint32_t *out, compiler *c, json_t *schema, const char *key) {
@@ -484,16 +628,8 @@ static omm_err compile_alone(uint32_t *out, compiler *c, json_t *schema, const c
     if (strcmp(key, "$ref") == 0) return compile_ref(out, c, value);
     if (strcmp(key, "allOf") == 0 && json_array_size(value) != 1)
         return not_supported(c, "allOf of several");
-    if (strcmp(key, "enum") == 0) {
-        if (json_array_size(value) == 0)
-            return malformed(c, key, "is a list of at least one value");
-        return compile_values(out, c, schema, value);
-    }
-    if (strcmp(key, "const") != 0) return compile_choice(out, c, key, value);
-    json_t *list = json_pack("[O]", value);
-    const omm_err err = compile_values(out, c, schema, list);
-    json_decref(list);
-    return err;
+    return IS_IN(s_values, key) ? compile_values(out, c, schema)
+                                : compile_choice(out, c, key, value);
 }
 
 static omm_err compile_inside(uint32_t *out, compiler *c, json_t *schema) {
@@ -502,11 +638,15 @@ static omm_err compile_inside(uint32_t *out, compiler *c, json_t *schema) {
     if (json_is_false(schema)) return not_supported(c, "false, which no value fulfils,");
     if (!json_is_object(schema))
         return omm_raise(OMM_ERR_FORMAT, "%.200s: a schema is an object, or true", c->path);
-    OMM_TRY(check_keywords(&alone, c, schema));
+    if (c->lenient)
+        alone = choose_keyword(schema);
+    else
+        OMM_TRY(check_keywords(&alone, c, schema));
     return alone ? compile_alone(out, c, schema, alone) : compile_types(out, c, schema);
 }
 
 static omm_err compile(uint32_t *out, compiler *c, json_t *schema) {
+    if (c->depth == OMM_GRAMMAR_SCHEMA_DEPTH_MAX && c->lenient) return grammar_any(out, c->g);
     if (c->depth == OMM_GRAMMAR_SCHEMA_DEPTH_MAX)
         return omm_raise(OMM_ERR_TOO_BIG, "%.200s: more than %u schemas inside one another",
                          c->path, OMM_GRAMMAR_SCHEMA_DEPTH_MAX);
@@ -514,7 +654,7 @@ static omm_err compile(uint32_t *out, compiler *c, json_t *schema) {
     c->depth++;
     const omm_err err = compile_inside(out, c, schema);
     c->depth--;
-    if (!c->lenient || (err != OMM_ERR_UNSUPPORTED && err != OMM_ERR_FORMAT)) return err;
+    if (!is_left_out(c, err)) return err;
     go_up(c, up);
     return grammar_any(out, c->g);
 }
@@ -532,12 +672,13 @@ static omm_err compile_targets(uint32_t *out, compiler *c, const char *path) {
 }
 
 static omm_err compile_root(uint32_t *out, omm_grammar *g, json_t *schema, const char *path,
-                            bool lenient) {
+                            bool lenient, bool closed) {
     compiler *c = (compiler *)omm_alloc(1, sizeof *c);
     if (!c) return omm_raise(OMM_ERR_NOMEM, "no memory for a grammar");
     c->root = schema;
     c->g = g;
     c->lenient = lenient;
+    c->closed = closed;
     const omm_err err = compile_targets(out, c, path);
     omm_free(c->targets);
     omm_free(c);
@@ -547,8 +688,8 @@ static omm_err compile_root(uint32_t *out, omm_grammar *g, json_t *schema, const
 omm_err omm_grammar_open_schema(omm_grammar **out, json_t *schema) {
     omm_grammar *g = NULL;
     OMM_TRY(grammar_open(&g));
-    omm_err err = compile_root(&g->root, g, schema, "#", false);
-    if (err == OMM_OK) err = grammar_finish(g);
+    omm_err err = compile_root(&g->root, g, schema, "#", false, false);
+    if (err == OMM_OK) err = grammar_finish_root(g);
     if (err != OMM_OK) {
         omm_grammar_close(g);
         return err;
@@ -574,16 +715,9 @@ omm_err grammar_add_arguments(uint32_t *out, omm_grammar *g, const char *name, j
     char path[PATH_BYTES_MAX];
     uint32_t root = 0;
     snprintf(path, sizeof path, "%s.parameters", name);
-    OMM_TRY(compile_root(&root, g, schema, path, !strict));
+    OMM_TRY(compile_root(&root, g, schema, path, !strict, true));
     *out = unwrap(g, root);
-    rule *r = &g->rules[*out];
-    if (r->kind == RULE_OBJECT) {
-        /* who names what a tool takes has named all */
-        if (json_object_get(schema, "properties") &&
-            !json_object_get(schema, "additionalProperties"))
-            r->rest = RULE_NONE;
-        return OMM_OK;
-    }
+    if (g->rules[*out].kind == RULE_OBJECT) return OMM_OK;
     if (!strict) return grammar_any_object(out, g);
     return omm_raise(OMM_ERR_UNSUPPORTED, "%s: a schema with \"type\": \"object\" is needed", path);
 }

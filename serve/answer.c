@@ -239,26 +239,34 @@ static json_t *usage_json(const job *j) {
                      "cached_tokens", reused, "completion_tokens_details", details);
 }
 
-/* In OpenAI's form, its arguments spelled as the model reads them.  NULL: no memory. */
-static json_t *call_json(const job *j, const choice *c, size_t i) {
-    const omm_tool_call *call = &c->output.reply.calls[i];
-    json_t *made = NULL;
+/* In OpenAI's form. */
+static json_t *call_of(const job *j, const choice *c, size_t i, const char *name,
+                       omm_bytes arguments) {
     char id[96];
-    omm_buf arguments;
-    omm_buf_init(&arguments, OMM_JSON_BYTES_MAX);
     snprintf(id, sizeof id, "call_%s_%u_%zu", j->id, c->index, i);
-    if (omm_json_write_spaced(&arguments, call->arguments) == OMM_OK)
-        made =
-            json_pack("{s:s, s:s, s:{s:s, s:s%}}", "id", id, "type", "function", "function", "name",
-                      call->name, "arguments", (const char *)arguments.data, arguments.size);
+    return json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function", "name",
+                     name, "arguments", text_json(arguments));
+}
+
+/* Its arguments spelled as the model reads them, or as far as they came.  NULL: no memory. */
+static json_t *call_json(const job *j, const choice *c, size_t i) {
+    const omm_chat_reply *reply = &c->output.reply;
+    json_t *made = NULL;
+    omm_buf arguments;
+    if (i == reply->call_count) return call_of(j, c, i, reply->cut_name, reply->cut_arguments);
+    omm_buf_init(&arguments, OMM_JSON_BYTES_MAX);
+    if (omm_json_write_spaced(&arguments, reply->calls[i].arguments) == OMM_OK)
+        made = call_of(j, c, i, reply->calls[i].name, omm_buf_view(&arguments));
     omm_buf_fini(&arguments);
     return made;
 }
 
 /* In a stream each has its number. */
 static json_t *calls_json(const job *j, const choice *c, bool streamed) {
+    const omm_chat_reply *reply = &c->output.reply;
+    const size_t count = reply->call_count + (reply->cut && reply->cut_name[0]);
     json_t *calls = json_array();
-    for (size_t i = 0; i < c->output.reply.call_count; i++) {
+    for (size_t i = 0; i < count; i++) {
         json_t *made = call_json(j, c, i);
         if (streamed && made) json_object_set_new(made, "index", json_integer((json_int_t)i));
         if (!made || json_array_append_new(calls, made) != 0) {
@@ -279,7 +287,7 @@ static json_t *finish_json(const choice *c) {
 static json_t *message_json(const job *j, const choice *c) {
     const omm_bytes content = output_content(&c->output);
     const omm_bytes thought = output_thought(&c->output);
-    const bool calls = c->output.finish == FINISH_CALLS;
+    const bool calls = output_has_calls(&c->output);
     return json_pack("{s:s, s:o, s:n, s:o*, s:o*}", "role", "assistant", "content",
                      calls && content.size == 0 ? json_null() : text_json(content), "refusal",
                      "reasoning_content", thought.size ? text_json(thought) : NULL, "tool_calls",
@@ -364,7 +372,7 @@ static json_t *delta_json(const job *j, const choice *c, omm_bytes thought, omm_
     return json_pack("{s:o*, s:o*, s:o*}", "reasoning_content",
                      thought.size ? text_json(thought) : NULL, "content",
                      fresh.size ? text_json(fresh) : NULL, "tool_calls",
-                     last && c->output.finish == FINISH_CALLS ? calls_json(j, c, true) : NULL);
+                     last && output_has_calls(&c->output) ? calls_json(j, c, true) : NULL);
 }
 
 omm_err answer_more(omm_buf *out, const job *j, choice *c, const omm_serve_options *o) {

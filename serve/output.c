@@ -17,7 +17,10 @@ const char *finish_name(finish f) {
 static omm_err add_stops(output *t, const request *r) {
     size_t count = 0;
     const char *const *own = r->is_chat ? omm_chat_stops(&count, t->tokenizer) : NULL;
-    for (size_t i = 0; i < count; i++) OMM_TRY(omm_stops_add(&t->stops, omm_bytes_str(own[i])));
+    for (size_t i = 0; i < count; i++) {
+        OMM_TRY(omm_stops_add(&t->stops, omm_bytes_str(own[i])));
+        OMM_TRY(omm_stops_add(&t->own, omm_bytes_str(own[i])));
+    }
     for (size_t i = 0; i < r->stop_count; i++) OMM_TRY(omm_stops_add(&t->stops, r->stops[i]));
     return OMM_OK;
 }
@@ -30,8 +33,10 @@ omm_err output_init(output *t, const request *r, const omm_tokenizer *tokenizer,
                   .begun = begun.size,
                   .thought = omm_thought_init(r->thinks),
                   .holds_calls = r->has_tools,
+                  .in_call = r->begun.size > 0,
                   .tokens_max = tokens_max};
     omm_stops_init(&t->stops);
+    omm_stops_init(&t->own);
     omm_buf_init(&t->fresh, TEXT_BYTES_MAX);
     omm_buf_init(&t->whole, TEXT_BYTES_MAX);
     OMM_TRY(add_stops(t, r));
@@ -41,6 +46,7 @@ omm_err output_init(output *t, const request *r, const omm_tokenizer *tokenizer,
 void output_fini(output *t) {
     omm_chat_reply_fini(&t->reply);
     omm_stops_fini(&t->stops);
+    omm_stops_fini(&t->own);
     omm_buf_fini(&t->fresh);
     omm_buf_fini(&t->whole);
 }
@@ -55,20 +61,62 @@ static omm_bytes content_so_far(const output *t) {
     return omm_bytes_of(t->whole.data + at, t->whole.size - at);
 }
 
+static bool is_thought(const output *t) {
+    return t->thought.state == THOUGHT_OPEN || t->thought.state == THOUGHT_CLOSED;
+}
+
+static bool has_stopped(const output *t) {
+    return t->stops.stopped || t->own.stopped;
+}
+
+/* A stop text that a call has in it ends nothing; what ends an answer stands behind calls, outside of their strings. */
+static omm_err push_to_call(output *t, uint8_t byte) {
+    if (!t->in_string) {
+        t->in_string = byte == '"';
+        return omm_stops_push(&t->whole, &t->own, omm_bytes_of(&byte, 1));
+    }
+    t->in_string = t->escaped || byte != '"';
+    t->escaped = !t->escaped && byte == '\\';
+    return omm_buf_append(&t->whole, &byte, 1);
+}
+
+static omm_err push_byte(output *t, uint8_t byte) {
+    if (t->in_call) return push_to_call(t, byte);
+    OMM_TRY(omm_stops_push(&t->whole, &t->stops, omm_bytes_of(&byte, 1)));
+    t->mark =
+        byte == (uint8_t)s_call[t->mark] ? (uint8_t)(t->mark + 1) : byte == (uint8_t)s_call[0];
+    if (s_call[t->mark]) return OMM_OK;
+    t->mark = 0;
+    omm_thought_look(&t->thought, omm_buf_view(&t->whole), false);
+    if (is_thought(t) || has_stopped(t)) return OMM_OK;
+    t->in_call = true;
+    return omm_stops_flush(&t->whole, &t->stops);
+}
+
+static omm_err push_text(output *t, omm_bytes text) {
+    if (!t->holds_calls) return omm_stops_push(&t->whole, &t->stops, text);
+    for (size_t i = 0; i < text.size; i++) OMM_TRY(push_byte(t, text.data[i]));
+    return OMM_OK;
+}
+
 /* What was held back as part of a character or of a stop text comes out. */
 static omm_err end(output *t, finish how) {
     t->finish = how;
     omm_buf_clear(&t->fresh);
     OMM_TRY(omm_detok_flush(&t->fresh, &t->detok));
-    OMM_TRY(omm_stops_push(&t->whole, &t->stops, omm_buf_view(&t->fresh)));
-    OMM_TRY(omm_stops_flush(&t->whole, &t->stops));
+    OMM_TRY(push_text(t, omm_buf_view(&t->fresh)));
+    OMM_TRY(omm_stops_flush(&t->whole, t->in_call ? &t->own : &t->stops));
     omm_thought_look(&t->thought, omm_buf_view(&t->whole), true);
     if (!t->holds_calls) return OMM_OK;
     /* A call that cannot be read is what the model said. */
     omm_chat_reply reply = {0};
-    if (omm_chat_parse(&reply, content_so_far(t)) != OMM_OK) return OMM_OK;
+    if (omm_chat_parse_held(&reply, content_so_far(t)) != OMM_OK) return OMM_OK;
+    if (reply.cut && how != FINISH_LENGTH) {
+        omm_chat_reply_fini(&reply);
+        return OMM_OK;
+    }
     t->reply = reply;
-    if (reply.call_count > 0) t->finish = FINISH_CALLS;
+    if (reply.call_count > 0 && !reply.cut) t->finish = FINISH_CALLS;
     return OMM_OK;
 }
 
@@ -79,11 +127,10 @@ omm_err output_push(output *t, uint32_t id) {
     OMM_TRY(omm_detok_push(&t->fresh, &t->detok, t->tokenizer, id, 0));
     t->bytes += t->fresh.size;
     t->characters += omm_utf8_count(omm_buf_view(&t->fresh));
-    OMM_TRY(omm_stops_push(&t->whole, &t->stops, omm_buf_view(&t->fresh)));
+    OMM_TRY(push_text(t, omm_buf_view(&t->fresh)));
     omm_thought_look(&t->thought, omm_buf_view(&t->whole), false);
-    const bool is_thought = t->thought.state == THOUGHT_OPEN || t->thought.state == THOUGHT_CLOSED;
-    if (is_thought) t->thought_tokens = t->tokens;
-    if (t->stops.stopped) return end(t, FINISH_STOP);
+    if (is_thought(t)) t->thought_tokens = t->tokens;
+    if (has_stopped(t)) return end(t, FINISH_STOP);
     return t->tokens == t->tokens_max ? end(t, FINISH_LENGTH) : OMM_OK;
 }
 
@@ -96,7 +143,8 @@ static size_t content_size(const output *t) {
     const size_t mark = sizeof s_call - 1;
     const omm_bytes text = content_so_far(t);
     size_t size = text.size;
-    if (!t->holds_calls || t->finish == FINISH_STOP || t->finish == FINISH_LENGTH) return size;
+    const bool is_text = t->finish == FINISH_STOP || t->finish == FINISH_LENGTH;
+    if (!t->holds_calls || (is_text && !t->reply.cut)) return size;
     const uint8_t *data = text.data;
     const uint8_t *at = size ? memmem(data, size, s_call, mark) : NULL;
     if (at) size = (size_t)(at - data);
@@ -132,7 +180,7 @@ bool output_is_thought(const output *t, size_t end) {
 
 size_t output_settled(const output *t) {
     if (t->finish == FINISH_NONE && t->thought.state == THOUGHT_NOT_BEGUN) return 0;
-    if (t->finish != FINISH_NONE && !t->stops.stopped) return t->bytes;
+    if (t->finish != FINISH_NONE && !has_stopped(t)) return t->bytes;
     return t->whole.size - t->begun;
 }
 
@@ -142,4 +190,8 @@ omm_bytes output_thought(const output *t) {
 
 omm_bytes output_content(const output *t) {
     return omm_bytes_of(t->whole.data + content_begin(t), content_size(t));
+}
+
+bool output_has_calls(const output *t) {
+    return t->reply.call_count > 0 || (t->reply.cut && t->reply.cut_name[0]);
 }

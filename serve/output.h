@@ -17,7 +17,12 @@ typedef struct output {
     const omm_tokenizer *tokenizer;
     omm_detok detok;
     omm_stops stops;
-    omm_buf fresh; /* characters on their way through stops */
+    omm_stops own;  /* of them, those of the template: inside a call no others end a text */
+    uint8_t mark;   /* bytes of the mark that begins a call */
+    bool in_call;   /* behind it */
+    bool in_string; /* of the call */
+    bool escaped;   /* in it: behind a backslash */
+    omm_buf fresh;  /* characters on their way through stops */
     omm_buf
         whole; /* so far; begins with what the prompt has begun: a call that was asked for, or a thought */
     size_t begun; /* of it, that */
@@ -29,7 +34,8 @@ typedef struct output {
     uint32_t thought_tokens;  /* of them */
     size_t bytes, characters; /* that tokens have come to, those held back among them */
     finish finish;
-    omm_chat_reply reply; /* once it has ended: with its calls, if they could be read */
+    omm_chat_reply
+        reply; /* once it has ended: with its calls, and what there is of one that is cut */
 } output;
 
 /* Borrows the request.  tokens_max: what the context has room for, or less.  Errors: NOMEM, USAGE (stops). */
@@ -46,6 +52,8 @@ size_t output_settled(const output *t);
 /* All that is thought, and all that is content, of a text that has ended. */
 omm_bytes output_thought(const output *t);
 omm_bytes output_content(const output *t);
+/* Has a text that has ended calls, or a part of one that has its name? */
+bool output_has_calls(const output *t);
 /* Of a token that ended at this byte of what tokens have come to: is it of the thought? */
 bool output_is_thought(const output *t, size_t end);
 

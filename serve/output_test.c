@@ -69,6 +69,20 @@ static const example s_examples[] = {
      0, "<tool_call>\n{\"name\": 1}"},
     {" \"calculator\", \"arguments\": {}}\n</tool_call>", true, NULL,
      "<tool_call>\n{\"name\":", 100, FINISH_CALLS, "", 1, ""},
+    /* what a user would have a text end at ends no call */
+    {"So:" CALL, true, "\n", "", 100, FINISH_CALLS, "So:", 1, "So:"},
+    {CALL "\n" CALL, true, "1+1", "", 200, FINISH_CALLS, "", 2, ""},
+    {" \"calculator\", \"arguments\": {}}\n</tool_call>", true, "}", "<tool_call>\n{\"name\":", 100,
+     FINISH_CALLS, "", 1, ""},
+    {"So:\nyes " CALL, true, "\n", "", 100, FINISH_STOP, "So:", 0, "So:"},
+    {"Is it <tool_call>?", true, "call>?", "", 100, FINISH_STOP, "Is it <tool_call>?", 0,
+     "Is it <tool_call>?"},
+    {CALL, false, "12", "", 100, FINISH_STOP, CALL, 0, CALL},
+    {"<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"\\\"</tool_call>\", \"a\": "
+     "2}}</tool_call>",
+     true, "2", "", 100, FINISH_CALLS, "", 1, ""},
+    {"1 </tool_call> " CALL, true, NULL, "", 100, FINISH_CALLS, "1 </tool_call>", 1,
+     "1 </tool_call>"},
 };
 
 /* Of models that think, but for the last. */
@@ -93,6 +107,11 @@ static const thoughtful s_thoughtful[] = {
      "hm",
      3},
     {{"hm, hm", true, NULL, "", 100, FINISH_STOP, "", 0, ""}, true, "<think>\n", "hm, hm", 3},
+    {{"hm <tool_call>\n</think>\n\nYes, no", true, ",", "", 100, FINISH_STOP, "Yes", 0, "Yes"},
+     true,
+     "<think>\n",
+     "hm <tool_call>",
+     3},
     {{"hm, hm", false, ", h", "", 100, FINISH_STOP, "", 0, ""}, true, "<think>\n", "hm", 1},
     {{"<thin air", false, NULL, "", 100, FINISH_STOP, "<thin air", 0, "<thin air"},
      true,
@@ -153,6 +172,96 @@ static void test_examples(const served *s) {
     omm_free(r);
 }
 
+/* ---- cut inside a call: as far as it came --------------------------------------------------------- */
+
+#define CUT "<tool_call>\n{\"name\": \"calculator\", \"arguments\": {\"expression\": \""
+
+static const struct {
+    const char *text, *content;
+    size_t calls;
+    const char *cut; /* name and arguments; NULL: it is text */
+} s_cuts[] = {
+    {"I add. " CALL "\n" CUT "1+1", "I add.", 1, "calculator {\"expression\": \"1+1"},
+    {CUT "</tool_call>", "", 0, "calculator {\"expression\": \"</tool_call>"},
+    {CUT "}\"}", "", 0, "calculator {\"expression\": \"}\"}"},
+    {CUT "\\\"\"}}\n</tool", "", 0, "calculator {\"expression\": \"\\\"\"}"},
+    {CUT "\", \"a\": [[]]}}", "", 0, "calculator {\"expression\": \"\", \"a\": [[]]}"},
+    {"<tool_call>\n{\"name\": \"calculator\"", "", 0, "calculator "},
+    {"So. <tool_call>\n{\"name\": \"calcu", "So.", 0, " "},
+    {"So. <tool_call>", "So.", 0, " "},
+    {CALL "<tool_call>", "", 1, " "},
+    {"So. <tool_cal", "So. <tool_cal", 0, NULL},
+};
+
+static uint32_t count_tokens(const served *s, const char *text) {
+    omm_tokens ids;
+    omm_tokens_init(&ids, 1 << 12);
+    CHECK_OK(omm_tokenizer_encode(&ids, s->tokenizer, omm_bytes_str(text), OMM_TOKENIZE_CONTINUE));
+    const uint32_t count = (uint32_t)ids.count;
+    omm_tokens_fini(&ids);
+    return count;
+}
+
+static void check_cut(const output *o, size_t i) {
+    char got[256] = "";
+    const omm_chat_reply *reply = &o->reply;
+    const char *wanted = s_cuts[i].cut;
+    snprintf(got, sizeof got, "%s %.*s", reply->cut_name, (int)reply->cut_arguments.size,
+             (const char *)reply->cut_arguments.data);
+    CHECK_EQ(reply->cut, wanted != NULL);
+    if (wanted) CHECK_EQ(strcmp(got, wanted), 0);
+    CHECK_EQ(reply->call_count, s_cuts[i].calls);
+    CHECK_EQ(output_has_calls(o), reply->call_count > 0 || (wanted && wanted[0] != ' '));
+    CHECK(omm_bytes_equal(output_content(o), omm_bytes_str(s_cuts[i].content)));
+    CHECK_EQ(o->finish, FINISH_LENGTH);
+}
+
+static void test_cuts(const served *s) {
+    request *r = (request *)omm_alloc(1, sizeof *r);
+    CHECK(r != NULL);
+    r->is_chat = r->has_tools = true;
+    for (size_t i = 0; i < sizeof s_cuts / sizeof s_cuts[0]; i++) {
+        char sent[2048];
+        output o;
+        CHECK_OK(output_init(&o, r, s->tokenizer, count_tokens(s, s_cuts[i].text)));
+        pieces(sent, &o, s, s_cuts[i].text, true);
+        check_cut(&o, i);
+        output_fini(&o);
+    }
+    omm_free(r);
+}
+
+/* What ends an answer as the template has it ends none inside a string of a call, and one behind it. */
+static void test_own_stops(const served *s) {
+    static const example own[] = {
+        {"<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"[INST]\"}}</tool_call>[INST]x",
+         true, NULL, "", 100, FINISH_CALLS, "", 1, ""},
+        {"<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": "
+         "\"\\\"[INST]\\\\\"}}</tool_call>[INST]x",
+         true, NULL, "", 100, FINISH_CALLS, "", 1, ""},
+        {"<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [[1], [\"x\"]]}}</tool_call>", true,
+         NULL, "", 100, FINISH_CALLS, "", 1, ""},
+        {"So[INST]" CALL, true, NULL, "", 100, FINISH_STOP, "So", 0, "So"},
+    };
+    request *r = (request *)omm_alloc(1, sizeof *r);
+    served other = *s;
+    CHECK(r != NULL);
+    other.tokenizer = served_other_tokenizer(SERVED_MARKED);
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        check_example(r, &other, &(thoughtful){own[i], false, "", "", 0});
+    /* what may have become one is of the call where this is cut */
+    static const char cut[] = "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [";
+    char sent[2048];
+    output o;
+    r->stop_count = 0;
+    CHECK_OK(output_init(&o, r, other.tokenizer, count_tokens(&other, cut)));
+    pieces(sent, &o, &other, cut, true);
+    CHECK(o.reply.cut && omm_bytes_equal(o.reply.cut_arguments, omm_bytes_str("{\"a\": [")));
+    output_fini(&o);
+    omm_tokenizer_close(other.tokenizer);
+    omm_free(r);
+}
+
 /* Every token is sent as it comes, but what may become a stop or a call, and parts of characters. */
 static void test_pieces(const served *s) {
     request *r = (request *)omm_alloc(1, sizeof *r);
@@ -177,6 +286,8 @@ int main(void) {
     served s;
     served_open(&s);
     test_examples(&s);
+    test_cuts(&s);
+    test_own_stops(&s);
     test_pieces(&s);
     served_close(&s);
     CHECK_EQ(omm_mem_live(), 0);

@@ -335,24 +335,35 @@ static bool take_parallel(reader *r, const char *name, const json_t *value) {
     return true;
 }
 
+/* Of the tool that has to be called; NULL: none by name. */
+static const char *chosen_name(const reader *r) {
+    const json_t *choice = json_object_get(r->root, "tool_choice");
+    return json_string_value(json_object_get(json_object_get(choice, "function"), "name"));
+}
+
+_Static_assert(OMM_CHAT_TOOLS_MAX <= OMM_GRAMMAR_TOOLS_MAX, "what is announced can be held to");
+
+static bool read_tool(reader *r, omm_grammar_tool *tool, const json_t *function) {
+    const json_t *strict = json_object_get(function, "strict");
+    json_t *parameters = json_object_get(function, "parameters");
+    *tool = (omm_grammar_tool){.name = json_string_value(json_object_get(function, "name")),
+                               .parameters = json_is_null(parameters) ? NULL : parameters,
+                               .strict = json_is_true(strict)};
+    if (!strict || json_is_boolean(strict) || json_is_null(strict)) return true;
+    return refuse(r, "tools", "tools: %s: strict is true or false", tool->name);
+}
+
 /* A call that is begun is one of these, to its end. */
 static bool hold_to_calls(reader *r, const json_t *tools) {
     omm_grammar_tool list[OMM_CHAT_TOOLS_MAX];
-    omm_grammar_calls calls = {.tools = list,
-                               .tool_count = json_array_size(tools),
-                               .calls_max = r->out->calls_max,
-                               .begun = omm_buf_view(&r->out->begun)};
+    omm_grammar_calls calls = {
+        .tools = list, .calls_max = r->out->calls_max, .begun = omm_buf_view(&r->out->begun)};
+    const char *wanted = chosen_name(r);
     if (r->out->thinks) calls.thinking = omm_thinking_of(r->o->tokenizer);
     calls.stops = omm_chat_stops(&calls.stop_count, r->o->tokenizer);
-    for (size_t i = 0; i < calls.tool_count; i++) {
-        const json_t *function = function_of(tools, i),
-                     *strict = json_object_get(function, "strict");
-        json_t *parameters = json_object_get(function, "parameters");
-        list[i] = (omm_grammar_tool){.name = json_string_value(json_object_get(function, "name")),
-                                     .parameters = json_is_null(parameters) ? NULL : parameters,
-                                     .strict = json_is_true(strict)};
-        if (strict && !json_is_boolean(strict) && !json_is_null(strict))
-            return refuse(r, "tools", "tools: %s: strict is true or false", list[i].name);
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        if (!read_tool(r, &list[calls.tool_count], function_of(tools, i))) return false;
+        calls.tool_count += !wanted || strcmp(wanted, list[calls.tool_count].name) == 0;
     }
     const omm_err err = omm_grammar_open_calls(&r->out->grammar, &calls);
     if (err == OMM_OK) return true;
@@ -376,9 +387,7 @@ static bool begin_call(reader *r, const json_t *tools, const char *name) {
 /* *tools: those to announce. */
 static bool read_choice(reader *r, const json_t **tools) {
     const json_t *choice = json_object_get(r->root, "tool_choice");
-    const char *word = json_string_value(choice);
-    const char *name =
-        json_string_value(json_object_get(json_object_get(choice, "function"), "name"));
+    const char *word = json_string_value(choice), *name = chosen_name(r);
     *tools = json_object_get(r->root, "tools");
     if (!choice || json_is_null(choice) || (word && strcmp(word, "auto") == 0)) return true;
     if (name) {

@@ -6,6 +6,8 @@
 #include "omm_test.h"
 #include "test_served.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { DRAWN = 77 };
@@ -261,6 +263,85 @@ static void test_tools(const served *s) {
     request_fini(s_request);
 }
 
+/* ---- what calls are held to ------------------------------------------------------------------------- */
+
+#define THINKS                                                                                     \
+    "{{ '<|im_start|>' ~ turn.content.split('</think>')[-1] ~ '<|im_end|>' }}"                     \
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}"
+
+/* May a text go on so, under the grammar of the request?  *ends: and end there. */
+static bool goes_on(bool *ends, const omm_tokenizer *t, const char *text) {
+    omm_lexicon *lexicon = NULL;
+    omm_constraint *c = NULL;
+    omm_tokens ids;
+    size_t at = 0;
+    omm_tokens_init(&ids, 1 << 12);
+    CHECK_OK(omm_tokenizer_encode(&ids, t, omm_bytes_str(text), OMM_TOKENIZE_CONTINUE));
+    CHECK_OK(omm_lexicon_open(&lexicon, t, omm_tokenizer_vocab(t)));
+    CHECK_OK(omm_constraint_open(&c, s_request->grammar, lexicon));
+    while (at < ids.count && omm_constraint_permits(c, ids.ids[at]))
+        omm_constraint_take(c, ids.ids[at++]);
+    *ends = at == ids.count && omm_constraint_permits(c, omm_tokenizer_eos(t));
+    const bool all = at == ids.count;
+    omm_constraint_close(c);
+    omm_lexicon_close(lexicon);
+    omm_tokens_fini(&ids);
+    return all;
+}
+
+typedef struct held {
+    const char *jinja; /* NULL: the model's own */
+    const char *more, *text;
+    bool goes_on, ends;
+} held;
+
+#define NAMED                                                                                      \
+    ", \"tool_choice\": {\"type\": \"function\", \"function\": {\"name\": \"calculator\"}}"
+#define TWO(second)                                                                                \
+    ", \"tools\": [{\"name\": \"calculator\", \"parameters\": {\"type\": \"object\", "             \
+    "\"properties\": "                                                                             \
+    "{\"expression\": {\"type\": \"string\"}}}}, {\"name\": \"b\", " second "}]"
+#define ONE "<tool_call>{\"name\":\"calculator\",\"arguments\":{}}</tool_call>"
+static const held s_held[] = {
+    {NULL, ", " TOOLS, ONE, true, true},
+    {NULL, ", " TOOLS, "Well <tool_call> no", false, false},
+    {NULL, ", " TOOLS, ONE "[INST]", false, false},
+    /* a mark that is only thought of begins none */
+    {THINKS, ", " TOOLS, "Well <tool_call> no </think>" ONE, true, true},
+    {THINKS, ", " TOOLS, "Well </think><tool_call> no", false, false},
+    {THINKS, ", \"reasoning_effort\": \"none\", " TOOLS, "Well <tool_call> no", false, false},
+    /* texts that end an answer may stand behind a call */
+    {SERVED_MARKED, ", " TOOLS, ONE "[INST]", true, true},
+    {SERVED_MARKED, ", " TOOLS, ONE "[INST]x", false, false},
+    /* parameters: none are any object, strict or not */
+    {NULL, TWO("\"parameters\": null, \"strict\": true"),
+     "<tool_call>{\"name\":\"b\",\"arguments\":{\"x\":[1]}}</tool_call>", true, true},
+    {NULL, TWO("\"strict\": null"), "<tool_call>{\"name\":\"b\",\"arguments\":1", false, false},
+    /* of a tool that is named all others are of no matter */
+    {NULL, NAMED TWO("\"strict\": true, \"parameters\": {\"type\": \"string\"}"),
+     "{\"expression\":\"1\"}}</tool_call>", true, true},
+    {NULL, NAMED TWO("\"parameters\": {}"), "{\"expression\":1", false, false},
+};
+
+static void test_held(const served *s) {
+    for (size_t i = 0; i < sizeof s_held / sizeof s_held[0]; i++) {
+        const held *h = &s_held[i];
+        char body[2048];
+        bool ends = false;
+        served other = *s;
+        omm_tokenizer *made = h->jinja ? served_other_tokenizer(h->jinja) : NULL;
+        if (made) other.options.tokenizer = made;
+        snprintf(body, sizeof body, "{" TURN "%s}", h->more);
+        accepts(&other, true, body);
+        if (goes_on(&ends, other.options.tokenizer, h->text) != h->goes_on || ends != h->ends) {
+            fprintf(stderr, "%s: %s: %s\n", body, h->text, h->goes_on ? "refused" : "allowed");
+            exit(1);
+        }
+        request_fini(s_request);
+        omm_tokenizer_close(made);
+    }
+}
+
 /* A prompt that fills the context leaves one token, which needs no position. */
 static void test_context(const served *s) {
     omm_buf body;
@@ -304,6 +385,7 @@ int main(void) {
     test_thinking(&s);
     test_formats(&s);
     test_tools(&s);
+    test_held(&s);
     test_context(&s);
     test_memory(&s);
     omm_free(s_request);

@@ -8,6 +8,7 @@
 
 #include <arpa/inet.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -24,13 +25,17 @@ static void open_adapter(served *s, unsigned i) {
     omm_lora_fini(&lora);
 }
 
+static void base_path(char path[OMM_PATH_MAX]) {
+    const char *root = getenv("OMM_SOURCE_DIR");
+    if (!root) root = "."; /* a fuzzer is run there */
+    snprintf(path, OMM_PATH_MAX, "%s/scenarios/base/openmeshmind-tiny-F16.gguf", root);
+}
+
 void served_open(served *s) {
     char path[OMM_PATH_MAX];
     omm_gguf gguf;
     omm_isa isa;
-    const char *root = getenv("OMM_SOURCE_DIR");
-    if (!root) root = "."; /* a fuzzer is run there */
-    snprintf(path, sizeof path, "%s/scenarios/base/openmeshmind-tiny-F16.gguf", root);
+    base_path(path);
     *s = (served){0};
     CHECK_OK(omm_gguf_open(&gguf, path));
     CHECK_OK(omm_model_load(&s->model, &gguf));
@@ -62,6 +67,32 @@ void served_close(served *s) {
     for (unsigned i = 0; i < 2; i++) omm_adapter_close(s->adapters[i]);
     omm_tokenizer_close(s->tokenizer);
     omm_model_fini(&s->model);
+}
+
+omm_tokenizer *served_other_tokenizer(const char *jinja) {
+    char path[OMM_PATH_MAX];
+    omm_buf file;
+    omm_gguf gguf;
+    omm_bytes own = {0};
+    omm_tokenizer *made = NULL;
+    base_path(path);
+    omm_buf_init(&file, (size_t)1 << 28);
+    CHECK_OK(omm_file_read(&file, path));
+    CHECK_OK(omm_gguf_open(&gguf, path));
+    CHECK_OK(omm_gguf_get_str(&own, &gguf, "tokenizer.chat_template"));
+    uint8_t *at = (uint8_t *)memmem(file.data, file.size, own.data, own.size);
+    CHECK(at && strlen(jinja) <= own.size);
+    memset(at, ' ', own.size);
+    memcpy(at, jinja, strlen(jinja));
+    omm_gguf_close(&gguf);
+    snprintf(path, sizeof path, "/tmp/omm-served-%ld.gguf", (long)getpid());
+    CHECK_OK(omm_file_write_fast(path, omm_buf_view(&file), 0600));
+    CHECK_OK(omm_gguf_open(&gguf, path));
+    CHECK_OK(omm_tokenizer_open(&made, &gguf));
+    omm_gguf_close(&gguf);
+    CHECK_EQ(unlink(path), 0);
+    omm_buf_fini(&file);
+    return made;
 }
 
 int served_connect(unsigned port) {

@@ -16,6 +16,10 @@ typedef struct served {
 
 void served_open(served *s);
 void served_close(served *s);
+/* The base model's tokenizer with another template, which is not longer.  Caller closes. */
+omm_tokenizer *served_other_tokenizer(const char *jinja);
+/* Its marks are text; an answer ends at [INST]. */
+#define SERVED_MARKED "{{ bos_token ~ '[INST] ' ~ turn.content ~ ' [/INST]' }}"
 
 /* An answer, whole: its end is the connection's. */
 typedef struct answer {

@@ -12,6 +12,7 @@ static omm_data_bad bad_of(omm_chat_bad bad) {
         [OMM_CHAT_BAD_MESSAGES] = OMM_DATA_BAD_MESSAGES,
         [OMM_CHAT_BAD_CONTENT] = OMM_DATA_BAD_CONTENT,
         [OMM_CHAT_BAD_TOOLS] = OMM_DATA_BAD_TOOLS,
+        [OMM_CHAT_BAD_CALLS] = OMM_DATA_BAD_TOOLS,
     };
     return kinds[bad];
 }

@@ -27,7 +27,9 @@
  * Refuses duplicate keys, NaN and infinity, and trailing bytes.  Any value may stand alone.  Caller decrefs.
  * Errors: FORMAT (with line and column; also nesting over 2048), TOO_BIG (over OMM_JSON_BYTES_MAX). */
 OMM_CHECKED omm_err omm_json_parse(json_t **out, omm_bytes text, const char *name);
-/* The same for a file.  Errors: NOT_FOUND, IO, FORMAT, TOO_BIG (over bytes_max), NOMEM. */
+/* The same of what a model or a client has written: of a member that stands twice the last one counts, as most readers have it. */
+OMM_CHECKED omm_err omm_json_parse_last(json_t **out, omm_bytes text, const char *name);
+/* omm_json_parse for a file.  Errors: NOT_FOUND, IO, FORMAT, TOO_BIG (over bytes_max), NOMEM. */
 OMM_CHECKED omm_err omm_json_load(json_t **out, const char *path, size_t bytes_max);
 
 /* Append the canonical spelling.  Errors: NOMEM, TOO_BIG, FORMAT (value is NULL or cyclic).

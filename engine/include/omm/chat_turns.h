@@ -25,7 +25,8 @@ typedef enum omm_chat_bad {
     OMM_CHAT_BAD_NONE,
     OMM_CHAT_BAD_MESSAGES, /* not a list, empty, too many */
     OMM_CHAT_BAD_CONTENT,  /* role or content of a message */
-    OMM_CHAT_BAD_TOOLS,    /* tools or tool calls */
+    OMM_CHAT_BAD_TOOLS,    /* tools */
+    OMM_CHAT_BAD_CALLS,    /* tool_calls of a message */
 } omm_chat_bad;
 
 typedef struct omm_chat_turns {

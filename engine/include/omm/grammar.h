@@ -22,6 +22,7 @@
  * so that none is one of `properties` in other letters; nothing keeps two of them from being equal.
  *
  * Alternatives that have begun alike are followed side by side, at most 32 of them: of more, those that stand first.
+ * Values of enum and const are one alternative, however many they are, and so are schemas of nothing else in anyOf and oneOf.
  * Values nest up to 64 deep; none is begun that has no room to be ended.
  *
  * Depends on: err, json, thinking.  Threads: a grammar is read-only once it is open and may be shared.
@@ -58,14 +59,14 @@ OMM_CHECKED omm_err omm_grammar_open_schema(omm_grammar **out, json_t *schema);
 typedef struct omm_grammar_tool {
     const char *name;   /* as chat.h has names */
     json_t *parameters; /* the schema of an object; only read; NULL: any object */
-    bool strict;        /* what is not supported is refused, else any value may stand there */
+    bool strict;        /* what is not supported is refused, else left out */
 } omm_grammar_tool;
 
-#define OMM_GRAMMAR_TOOLS_MAX 32u /* of more only the names are known: arguments are any object */
+#define OMM_GRAMMAR_TOOLS_MAX 64u
 
 typedef struct omm_grammar_calls {
     const omm_grammar_tool *tools;
-    size_t tool_count;     /* 1 and more */
+    size_t tool_count;     /* 1 .. OMM_GRAMMAR_TOOLS_MAX */
     uint32_t calls_max;    /* 1 .. OMM_CHAT_CALLS_MAX */
     omm_thinking thinking; /* of the texts */
     omm_bytes
@@ -75,9 +76,10 @@ typedef struct omm_grammar_calls {
     size_t stop_count;
 } omm_grammar_calls;
 
-/* Parameters that name properties allow no others, unless additionalProperties says so: what a tool takes it names.
- * Errors: as open_schema, with the tool's name; UNSUPPORTED (a strict tool among more than OMM_GRAMMAR_TOOLS_MAX; no text
- * begins with `begun`). */
+/* Objects of parameters that name properties have no others, unless additionalProperties says so: what a tool takes it names.
+ * Of a tool that is not strict, keywords that are not supported mean nothing, and of those that should stand alone one does;
+ * where nothing is left any value may stand, and where no grammar is made of all of it the arguments are any object.
+ * Errors: as open_schema, with the name of a tool that is strict; UNSUPPORTED (no text begins with `begun`). */
 OMM_CHECKED omm_err omm_grammar_open_calls(omm_grammar **out, const omm_grammar_calls *calls);
 
 void omm_grammar_close(omm_grammar *grammar); /* NULL is fine */
