@@ -255,28 +255,41 @@ static omm_err exchange(omm_assistant *a) {
 
 /* ---- Public -------------------------------------------------------------------------------- */
 
-/* By name, as the base model was taught, or as the model's own template has it. */
-static omm_err write_system(omm_assistant *a) {
+static bool announces(const omm_assistant *a) {
+    const omm_speaker *s = &a->options.speaker;
+    return !s->no_calls && s->tokenizer && omm_chat_announces(s->tokenizer);
+}
+
+/* Tools as the model's own template has them, or by name, as the base model was taught. */
+static omm_err write_system(omm_assistant *a, bool announced) {
     const omm_bytes system = omm_bytes_str(a->options.system);
-    const omm_tokenizer *tokenizer = a->options.speaker.tokenizer;
     const bool calls = !a->options.speaker.no_calls;
     omm_chat_tool tools[TOOL_COUNT];
     json_t *functions = NULL;
     omm_buf_clear(&a->answer);
-    if (!calls || !tokenizer || !omm_chat_announces(tokenizer))
+    if (!announced)
         return omm_chat_system(&a->answer, system, tools, calls ? tools_list(tools, &a->tools) : 0,
                                OMM_CHAT_NAMES);
     OMM_TRY(tools_functions(&functions, &a->tools));
-    const omm_err err = omm_chat_announce_tools(&a->answer, tokenizer, system, functions);
+    const omm_err err =
+        omm_chat_announce_tools(&a->answer, a->options.speaker.tokenizer, system, functions);
     json_decref(functions);
     return err;
 }
 
+static omm_err try_system(bool *fit, omm_assistant *a, bool announced) {
+    OMM_TRY(write_system(a, announced));
+    OMM_TRY(transcript_push(&a->turns, OMM_ROLE_SYSTEM, omm_buf_view(&a->answer)));
+    OMM_TRY(fits(fit, a, announced)); /* amply, or as little as it may be */
+    if (!*fit) transcript_remove(&a->turns, 0, a->turns.count);
+    return OMM_OK;
+}
+
+/* Where all that a template says of tools would leave little room, their names are enough. */
 static omm_err push_system(omm_assistant *a) {
     bool fit = false;
-    OMM_TRY(write_system(a));
-    OMM_TRY(transcript_push(&a->turns, OMM_ROLE_SYSTEM, omm_buf_view(&a->answer)));
-    OMM_TRY(fits(&fit, a, false));
+    if (announces(a)) OMM_TRY(try_system(&fit, a, true));
+    if (!fit) OMM_TRY(try_system(&fit, a, false));
     if (fit) return OMM_OK;
     return omm_raise(OMM_ERR_TOO_BIG, "the system turn does not fit the model's context");
 }

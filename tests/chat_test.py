@@ -210,6 +210,9 @@ def test_announced(folder):
     check("[calculator: 47*86 = 4042]" in said and "4042" in said.split("4042]")[1], said)
     brief, whole = (json.loads(piped(model, "--json")[0].splitlines()[-1])["prompt_tokens"] for model in (MODEL, roomy))
     check(whole > brief + 60, "tokens of prompts, brief and whole:", brief, whole)
+    # where all of that has no room, their names do
+    said, _ = piped(roomy, "-c", "256")
+    check("[calculator: 47*86 = 4042]" in said, said)
 
 
 with tempfile.TemporaryDirectory(prefix="omm-chat-") as name:
