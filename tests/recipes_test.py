@@ -2,13 +2,15 @@
 """What a recipe says of the adapter, in a run of several nodes: simulated, its bundle verified from its bytes
 alone, a submission trained again with another number of threads, the adapter's ranks those that were asked for.
 
-usage: recipes_test.py SOURCE_DIR MESHMIND
+A second program, where there is one, simulates; what comes of it is checked by the first.
+
+usage: recipes_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
 import json, pathlib, subprocess, sys, tempfile
 
-from live import fail
+from live import fail, program
 
-SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
+SOURCE, MESHMIND, FASTER = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2], program(sys.argv[2:])
 SCENARIO = """schema_version: 1
 name: recipes
 seed: 5
@@ -38,8 +40,8 @@ RUNS = {
 }
 
 
-def meshmind(*args, code=0):
-    done = subprocess.run([MESHMIND, *map(str, args)], capture_output=True, text=True, timeout=300)
+def meshmind(*args, code=0, by=MESHMIND):
+    done = subprocess.run([by, *map(str, args)], capture_output=True, text=True, timeout=300)
     if done.returncode != code:
         fail(f"{args}: exit {done.returncode}, not {code}: {done.stdout[-2000:]}{done.stderr}")
     return done.stdout + done.stderr
@@ -58,7 +60,7 @@ def run(name, folder):
     scenario, bundle = folder / "scenario.yaml", folder / name.replace(" ", "-")
     (folder / "policy.yaml").write_text(POLICY)
     scenario.write_text(SCENARIO.format(base=SOURCE / "scenarios" / "base", recipe=recipe))
-    meshmind("simulate", scenario, "--out", bundle, "--threads", 2)
+    meshmind("simulate", scenario, "--out", bundle, "--threads", 2, by=FASTER)
     meshmind("verify", bundle)
     said = meshmind("replay", bundle, "--node", "cafe-02", "--round", 1, "--threads", 1, "--data", folder)
     if not said.startswith("identical: node cafe-02, round 1"):
