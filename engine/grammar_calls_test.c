@@ -303,7 +303,8 @@ static const struct {
     {OBJECT("\"a\": {\"type\": \"boolean\", \"allOf\": [{}, {}], \"oneOf\": []}") "}",
      {"{\"a\": true}"},
      {"{\"a\": 1}"}},
-    {OBJECT("\"a\": {\"allOf\": [{\"type\": \"null\"}], \"type\": \"null\"}") "}",
+    {OBJECT("\"a\": {\"allOf\": [{\"description\": \"x\"}, {\"type\": \"null\"}], \"type\": "
+            "\"null\"}") "}",
      {"{\"a\": null}"},
      {"{\"a\": 1}"}},
     {OBJECT("\"a\": {\"type\": [\"string\", \"text\"]}, \"b\": {\"type\": \"list\", \"items\": "

@@ -610,6 +610,26 @@ static bool has_parts(const json_t *schema) {
            json_object_get(schema, "prefixItems");
 }
 
+static bool says_nothing(json_t *schema) {
+    const char *key = NULL;
+    json_t *value = NULL;
+    json_object_foreach(schema, key, value) {
+        if (!IS_IN(s_notes, key)) return false;
+    }
+    return json_is_object(schema) || json_is_true(schema);
+}
+
+/* Of schemas that all hold, how many say anything.  *at: the last of them. */
+static size_t count_said(size_t *at, const json_t *list) {
+    size_t said = 0;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        if (says_nothing(json_array_get(list, i))) continue;
+        said++;
+        *at = i;
+    }
+    return said;
+}
+
 /* Of those that stand beside one another the one that says most; NULL: the type does. */
 static const char *choose_keyword(const json_t *schema) {
     static const char *const lists[] = {"anyOf", "oneOf", "allOf"};
@@ -617,17 +637,27 @@ static const char *choose_keyword(const json_t *schema) {
     if (json_object_get(schema, "const")) return "const";
     if (json_object_get(schema, "$ref")) return "$ref";
     for (size_t i = 0; i < 3 && !has_parts(schema); i++) {
-        const size_t count = json_array_size(json_object_get(schema, lists[i]));
-        if (count == 1 || (count > 1 && i < 2)) return lists[i];
+        size_t at = 0;
+        const json_t *list = json_object_get(schema, lists[i]);
+        if (i < 2 ? json_array_size(list) > 0 : count_said(&at, list) == 1) return lists[i];
     }
     return NULL;
+}
+
+static omm_err compile_all_of(uint32_t *out, compiler *c, const json_t *list) {
+    size_t at = 0;
+    if (json_array_size(list) == 0 || count_said(&at, list) > 1)
+        return not_supported(c, "allOf of several");
+    const size_t up = go_down(c, "/allOf/%zu", at);
+    OMM_TRY(compile(out, c, json_array_get(list, at)));
+    go_up(c, up);
+    return OMM_OK;
 }
 
 static omm_err compile_alone(uint32_t *out, compiler *c, json_t *schema, const char *key) {
     json_t *value = json_object_get(schema, key);
     if (strcmp(key, "$ref") == 0) return compile_ref(out, c, value);
-    if (strcmp(key, "allOf") == 0 && json_array_size(value) != 1)
-        return not_supported(c, "allOf of several");
+    if (strcmp(key, "allOf") == 0) return compile_all_of(out, c, value);
     return IS_IN(s_values, key) ? compile_values(out, c, schema)
                                 : compile_choice(out, c, key, value);
 }

@@ -9,7 +9,7 @@
  * escapes but \u0000; surrogates come in pairs.  Values of enum and const are spelled as omm_json_write_spaced spells them.
  *
  * Schemas.  Supported are
- *   type (a name or a list), enum, const, anyOf, oneOf (read as anyOf), allOf of one, $ref to #, #/$defs/N, #/definitions/N
+ *   type (a name or a list), enum, const, anyOf, oneOf (read as anyOf), allOf of one (beside notes), $ref to #, #/$defs/N, #/definitions/N
  *   object: properties, required, additionalProperties      string: minLength, maxLength (characters)
  *   array: items, prefixItems, minItems, maxItems           integer: minimum, maximum, exclusiveMinimum, exclusiveMaximum
  *   title, description, default, examples and the like: without meaning
