@@ -303,6 +303,10 @@ static const struct {
     {OBJECT("\"a\": {\"type\": \"boolean\", \"allOf\": [{}, {}], \"oneOf\": []}") "}",
      {"{\"a\": true}"},
      {"{\"a\": 1}"}},
+    {OBJECT("\"a\": {\"type\": \"boolean\", \"allOf\": [{\"type\": \"boolean\"}, {\"enum\": "
+            "[true]}]}") "}",
+     {"{\"a\": false}"},
+     {"{\"a\": 1}"}},
     {OBJECT("\"a\": {\"allOf\": [{\"description\": \"x\"}, {\"type\": \"null\"}], \"type\": "
             "\"null\"}") "}",
      {"{\"a\": null}"},

@@ -60,6 +60,7 @@ static const struct {
     {"{\"const\": 1, \"items\": {}}", OMM_ERR_UNSUPPORTED, "#: items beside const"},
     {"{\"allOf\": [{\"type\": \"null\"}, {\"enum\": [1]}]}", OMM_ERR_UNSUPPORTED,
      "#: allOf of several is not"},
+    {"{\"allOf\": [1, {\"type\": \"null\"}]}", OMM_ERR_UNSUPPORTED, "#: allOf of several is not"},
     {"{\"allOf\": []}", OMM_ERR_UNSUPPORTED, "#: allOf of several is not"},
     {"{\"allOf\": [{\"title\": \"x\"}, {\"if\": {}}]}", OMM_ERR_UNSUPPORTED,
      "#/allOf/1: if is not"},
