@@ -337,23 +337,39 @@ static omm_err tell_missing(service_env *env, const node_file *file, const char 
     return OMM_OK;
 }
 
-/* The node file comes first, as the key's path stands in it; it goes again if the key cannot follow. */
+static omm_err put_key(const json_t *root, service_env *env, node_file *file, const moved *m,
+                       const char *config, bool replace) {
+    const char *key = NULL;
+    OMM_TRY(load_file(env, file, config));
+    OMM_TRY(service_path(&key, env, file->key));
+    if (!replace) OMM_TRY(check_others(root, m, env, file));
+    return take_file(root, CARRIED_KEY, key, replace);
+}
+
+/* The node file as it was before: with the bytes of `old`, or not there.  Returns err. */
+static omm_err undo(omm_err err, const char *config, bool was_there, const omm_buf *old) {
+    char why[600];
+    snprintf(why, sizeof why, "%s", omm_err_sentence());
+    const omm_err undone =
+        was_there ? omm_file_write(config, omm_buf_view(old), 0600) : omm_file_remove(config);
+    return undone == OMM_OK ? err : omm_raise(err, "%s; %s is the backup's now", why, config);
+}
+
+/* The node file comes first, as the key's path stands in it; it is as it was again if the key cannot follow. */
 static omm_err put_all(const json_t *root, const omm_buf *text, const moved *m, const char *config,
                        bool replace) {
     service_env env = {0};
     node_file file;
-    const char *key = NULL;
+    omm_buf old;
     const bool was_there = omm_file_exists(config);
-    omm_err err = put(config, omm_buf_view(text), replace);
-    const bool is_written = err == OMM_OK;
-    if (err == OMM_OK) err = load_file(&env, &file, config);
-    if (err == OMM_OK) err = service_path(&key, &env, file.key);
-    if (err == OMM_OK && !replace) err = check_others(root, m, &env, &file);
-    if (err == OMM_OK) err = take_file(root, CARRIED_KEY, key, replace);
-    if (err != OMM_OK && is_written && !was_there) {
-        const omm_err gone = omm_file_remove(config);
-        (void)gone;
+    omm_buf_init(&old, FILE_BYTES_MAX);
+    omm_err err = was_there ? omm_file_read(&old, config) : OMM_OK;
+    if (err == OMM_OK) err = put(config, omm_buf_view(text), replace);
+    if (err == OMM_OK) {
+        err = put_key(root, &env, &file, m, config, replace);
+        if (err != OMM_OK) err = undo(err, config, was_there, &old);
     }
+    secret_wipe(&old);
     if (err == OMM_OK) printf("written: %s\n", config);
     if (err == OMM_OK) err = take_others(root, &env, &file, replace);
     if (err == OMM_OK) err = tell_missing(&env, &file, config);

@@ -205,10 +205,13 @@ def backs_up(home, other):
     check(mode(home.config) == mode(home.key) == 0o600, "others may read what was replaced")
     home.key.unlink()
     home.key.mkdir()  # where no key can be put: the file that was there stays
+    newer = was + b"# newer\n"
+    home.config.write_bytes(newer)
     home.run("restore", save, "--replace", code=3)
-    check(home.config.read_bytes() == was, "its file is gone")
+    check(home.config.read_bytes() == newer, "its file is gone, or another")
     home.key.rmdir()
     home.run("restore", save, "--replace")
+    check(home.config.read_bytes() == was, "not replaced when it could be")
     save.chmod(0o644)
     check("save.json" in home.run("restore", save, "--replace", code=3), "a backup that others may read")
     wrong = home.path / "wrong.json"
