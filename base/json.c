@@ -161,8 +161,8 @@ static omm_err write_object(omm_buf *out, json_t *object, unsigned depth) {
     json_t *value = NULL;
     OMM_TRY(omm_buf_append(out, "{", 1));
     json_object_foreach(object, key, value) {
-        json_t *name = json_string(key);
         OMM_TRY(omm_buf_append(out, between, strlen(between)));
+        json_t *name = json_string(key);
         const omm_err err = write_plain(out, name);
         json_decref(name);
         OMM_TRY(err);

@@ -323,11 +323,12 @@ static void spaced(void) {
             fprintf(stderr, "%s: %.*s\n", cases[i][1], (int)text.size, (const char *)text.data);
         CHECK(omm_bytes_equal(omm_buf_view(&text), omm_bytes_str(cases[i][1])));
         omm_buf_fini(&text);
-        omm_buf_init(&text, 1);
-        if (strlen(cases[i][1]) > 1)
+        for (size_t max = 1; max < strlen(cases[i][1]); max++) {
+            omm_buf_init(&text, max);
             CHECK_ERR(omm_json_write_spaced(&text, value), OMM_ERR_TOO_BIG);
-        CHECK_EQ(text.size, 0);
-        omm_buf_fini(&text);
+            CHECK_EQ(text.size, 0);
+            omm_buf_fini(&text);
+        }
         json_decref(value);
     }
     omm_buf none;
