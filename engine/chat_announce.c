@@ -1,13 +1,18 @@
 /* chat_announce.c - what a model's own template says to it: its default system prompt, tools, their results.
  *
- *   {{- "<|im_start|>system\nDEFAULT<|im_end|>\n" }}
- *   {{- "HEAD <tools>" }} {% for tool in tools %} {{- "\n" }} {{- tool | tojson }} {% endfor %} {{- "\n</tools> TAIL" }}
+ *   {%- if tools %}
+ *       {{- '<|im_start|>system\n' }}
+ *       {%- if messages[0].role == 'system' %} {{- messages[0].content }} {%- else %} {{- 'INSTEAD' }} {%- endif %}
+ *       {{- '\n\nHEAD <tools>' }} {%- for tool in tools %} {{- '\n' }} {{- tool | tojson }} {%- endfor %}
+ *       {{- '\n</tools> TAIL<|im_end|>\n' }}
+ *   {%- else %}
+ *       {%- if messages[0].role == 'system' %} ... {%- else %} {{- '<|im_start|>system\nDEFAULT<|im_end|>\n' }} {%- endif %}
+ *   {%- endif %}
  *
- * Jinja is not run.  The texts that it writes between what it computes are read in their order: DEFAULT is a whole turn of the
- * system, for conversations that begin without one; HEAD is the text that ends with
- * <tools>, TAIL the next one that begins with </tools>, and a line end between them belongs to each tool.  That is what
- * Qwen and its kind do; what is written otherwise, or asks for calls that are not chat.h's, is not taken. */
+ * Jinja is not run.  Its parts (jinja_parts.h) are compared with the shapes that ChatML models are published with, condition by
+ * condition, and what differs anywhere is not taken: a text that is nearly what the model was taught is worse than none. */
 #include "chat_internal.h"
+#include "jinja_shape.h"
 #include "tokenizer_internal.h"
 
 #include <stdio.h>
@@ -16,201 +21,272 @@
 #define OPENS "<tools>"
 #define CLOSES "</tools>"
 #define SYSTEM_TURN "<|im_start|>system\n"
-#define TURN_END "<|im_end|>"
+#define TURN_END "<|im_end|>\n"
+#define IS_SYSTEM "messages[0].role=='system'"
+#define IS_NOT_SYSTEM "messages[0].role!='system'"
 
 enum {
-    TEXT_MAX = 8192,      /* bytes of HEAD and of TAIL */
-    COMPUTED_MAX = 8,     /* between them: the loop, the tool, what ends it, a condition or two */
+    TEXT_MAX = 8192,      /* bytes of each text that is taken */
     CONTEXT_LEAST = 2048, /* positions of a model in which a few tools have room so */
-    DEPTH_MAX = 64,
 };
 
-/* ---- the texts of a template ----------------------------------------------------------------- */
+/* ---- parts --------------------------------------------------------------------------------------- */
 
-typedef struct scan {
-    omm_bytes jinja;
-    size_t at;
-    bool in_output; /* inside {{ }} */
-    omm_buf run;    /* what is written since the last thing that is computed */
-} scan;
-
-static bool is_at(const scan *s, const char *text) {
-    const size_t size = strlen(text);
-    return s->jinja.size - s->at >= size && memcmp(s->jinja.data + s->at, text, size) == 0;
+static bool take(jinja_cursor *c, jinja_kind kind, const char *text) {
+    return jinja_take(c, kind, text, JINJA_NO_NAME);
 }
 
-/* Behind the quote that s->at stands on: to behind the one that closes it.  out NULL: to nowhere. */
-static omm_err read_string(omm_buf *out, scan *s) {
-    static const char from[] = "nrt", to[] = "\n\r\t";
-    const uint8_t quote = s->jinja.data[s->at++];
-    while (s->at < s->jinja.size && s->jinja.data[s->at] != quote) {
-        uint8_t c = s->jinja.data[s->at++];
-        if (c == '\\' && s->at < s->jinja.size) {
-            c = s->jinja.data[s->at++];
-            const char *known = c ? strchr(from, c) : NULL;
-            if (known) c = (uint8_t)to[known - from];
-        }
-        if (out) OMM_TRY(omm_buf_append(out, &c, 1));
+static bool is_text(omm_bytes text, const char *wanted) {
+    return omm_bytes_equal(text, omm_bytes_str(wanted));
+}
+
+/* A text; empty where there is none, or one that is too large. */
+static omm_bytes take_text(jinja_cursor *c) {
+    const bool is =
+        jinja_is(c->parts, c->at, JINJA_TEXT) && jinja_text(c->parts, c->at).size <= TEXT_MAX;
+    c->at += is;
+    return is ? jinja_text(c->parts, c->at - 1) : omm_bytes_str("");
+}
+
+/* ---- tools announced ------------------------------------------------------------------------------- */
+
+/* Borrowed from the parts. */
+typedef struct found {
+    omm_bytes system;              /* DEFAULT, of conversations without tools */
+    omm_bytes instead, head, tail; /* no head: tools are not announced */
+    bool apart, before, empty_too; /* see chat_tools */
+} found;
+
+/* Of an if: where tools are given, and not an empty list of them. */
+static bool asks_for_tools(const jinja_parts *p, size_t at) {
+    static const char *const forms[] = {"tools", "tools is defined and tools",
+                                        "tools is not none and tools",
+                                        "tools is defined and tools is not none and tools"};
+    return jinja_begins(p, at, "if") &&
+           JINJA_FITS_ONE(jinja_condition(p, at), forms, JINJA_NO_NAME);
+}
+
+/* {%- if messages[0].role == 'system' %} CONTENT [\n\n] [{%- else %} INSTEAD] {%- endif %} */
+static bool take_content(found *f, jinja_cursor *c) {
+    if (!take(c, JINJA_BLOCK, "if " IS_SYSTEM) || !take(c, JINJA_OUTPUT, "messages[0].content"))
+        return false;
+    f->apart = take(c, JINJA_TEXT, "\n\n");
+    if (take(c, JINJA_BLOCK, "else")) f->instead = take_text(c);
+    return take(c, JINJA_BLOCK, "endif") && !chat_find(f->instead, "<|");
+}
+
+/* In front of part `at`, and alone there: NAME is the system's text, or empty. */
+static omm_bytes system_name(const jinja_parts *p, size_t at) {
+    jinja_cursor c = {p, 0};
+    const omm_bytes name = jinja_name_between(jinja_text(p, 1), "set ", "=messages[0].content");
+    const omm_bytes rest = jinja_name_between(jinja_text(p, 2), "set ", "=messages[1:]");
+    const bool is =
+        rest.size > 0 && !omm_bytes_equal(name, rest) && take(&c, JINJA_BLOCK, "if " IS_SYSTEM) &&
+        jinja_take(&c, JINJA_BLOCK, "set $=messages[0].content", name) &&
+        jinja_take(&c, JINJA_BLOCK, "set $=messages[1:]", rest) && take(&c, JINJA_BLOCK, "else") &&
+        jinja_take(&c, JINJA_BLOCK, "set $=''", name) &&
+        jinja_take(&c, JINJA_BLOCK, "set $=messages", rest) && take(&c, JINJA_BLOCK, "endif");
+    return is && c.at == at ? name : JINJA_NO_NAME;
+}
+
+/* (NAME if NAME else 'INSTEAD'), as the templates have it that come with our own models. */
+static bool take_named(found *f, jinja_cursor *c, omm_bytes name) {
+    char start[128];
+    bool is = false;
+    const int n = (int)name.size;
+    if (n == 0 || n > 32 || !jinja_is(c->parts, c->at, JINJA_OUTPUT)) return false;
+    snprintf(start, sizeof start, "(%.*s if %.*s else'", n, name.data, n, name.data);
+    f->instead = jinja_between(&is, jinja_text(c->parts, c->at), start, "')");
+    f->empty_too = true;
+    c->at++;
+    return is && f->instead.size <= TEXT_MAX && !chat_find(f->instead, "'") &&
+           !chat_find(f->instead, "\\") && !chat_find(f->instead, "<|");
+}
+
+/* {%- for V in tools %} [\n] V as JSON [\n] {%- endfor %}, one of the two line ends. */
+static bool take_list(found *f, jinja_cursor *c) {
+    const omm_bytes v = jinja_name_between(jinja_text(c->parts, c->at), "for ", " in tools");
+    if (v.size == 0 || !jinja_take(c, JINJA_BLOCK, "for $ in tools", v)) return false;
+    f->before = take(c, JINJA_TEXT, "\n");
+    return jinja_take(c, JINJA_OUTPUT, "$|tojson", v) && take(c, JINJA_TEXT, "\n") != f->before &&
+           take(c, JINJA_BLOCK, "endfor");
+}
+
+/* An empty line stands between the system's text and HEAD, written with the one or the other. */
+static bool take_head(found *f, jinja_cursor *c) {
+    f->head = take_text(c);
+    const bool parted =
+        f->apart ? !jinja_starts_with(f->head, "\n") : jinja_starts_with(f->head, "\n\n");
+    return parted && !chat_find(f->head, "<|") &&
+           (jinja_ends_with(f->head, OPENS) || jinja_ends_with(f->head, OPENS "\n"));
+}
+
+/* TAIL asks for calls as chat.h has them, and ends the turn. */
+static bool take_tail(found *f, jinja_cursor *c) {
+    bool ends = false;
+    f->tail = jinja_between(&ends, take_text(c), "", TURN_END);
+    return ends && !chat_find(f->tail, "<|") && chat_find(f->tail, OMM_CHAT_CALL_OPENS) &&
+           chat_find(f->tail, "\"arguments\"") &&
+           (jinja_starts_with(f->tail, CLOSES) || jinja_starts_with(f->tail, "\n" CLOSES));
+}
+
+/* What the branch at `at` writes, and nothing else, up to the next one. */
+static bool read_announced(found *out, const jinja_parts *p, size_t at) {
+    jinja_cursor c = {p, at + 1};
+    found f = *out;
+    const omm_bytes name = system_name(p, at);
+    const bool is = take(&c, JINJA_TEXT, SYSTEM_TURN) &&
+                    (name.size > 0 ? take_named(&f, &c, name) : take_content(&f, &c)) &&
+                    take_head(&f, &c) && take_list(&f, &c) && take_tail(&f, &c) &&
+                    c.at == jinja_next_branch(p, at);
+    if (is) *out = f;
+    return is;
+}
+
+/* ---- the default ----------------------------------------------------------------------------------- */
+
+/* One whole turn: what it says. */
+static omm_bytes take_turn(jinja_cursor *c) {
+    bool is = false;
+    const omm_bytes said = jinja_between(&is, take_text(c), SYSTEM_TURN, TURN_END);
+    return is && !chat_find(said, "<|") ? said : omm_bytes_str("");
+}
+
+/* What the if or elif at `at`, which ends at `end`, writes where there is no system turn, and then alone. */
+static omm_bytes read_default(const jinja_parts *p, size_t at, size_t end) {
+    jinja_cursor c = {p, at + 1};
+    const omm_bytes asks = jinja_condition(p, at);
+    if (is_text(asks, IS_SYSTEM)) {
+        c.at = jinja_next_branch(p, at);
+        if (!take(&c, JINJA_BLOCK, "else")) return omm_bytes_str("");
+    } else if (!is_text(asks, IS_NOT_SYSTEM)) {
+        return omm_bytes_str("");
     }
-    if (s->at < s->jinja.size) s->at++;
-    return OMM_OK;
+    const omm_bytes said = take_turn(&c);
+    return c.at == end ? said : omm_bytes_str("");
 }
 
-/* To behind `end`, or the end of the template; strings may have it in them. */
-static omm_err skip_block(scan *s, const char *end) {
-    while (s->at < s->jinja.size && !is_at(s, end)) {
-        const uint8_t c = s->jinja.data[s->at];
-        if (c == '\'' || c == '"')
-            OMM_TRY(read_string(NULL, s));
-        else
-            s->at++;
+/* {%- for V in messages %} {%- if loop.first and V.role != 'system' %} DEFAULT {%- endif %} ... */
+static omm_bytes read_first(const jinja_parts *p, size_t at) {
+    static const char *const forms[] = {"if loop.first and " IS_NOT_SYSTEM,
+                                        "if loop.first and $.role!='system'"};
+    const omm_bytes v = jinja_name_between(jinja_text(p, at), "for ", " in messages");
+    jinja_cursor c = {p, at + 2};
+    if (!jinja_begins(p, at, "for") || v.size == 0 || !jinja_begins(p, at + 1, "if") ||
+        !JINJA_FITS_ONE(jinja_text(p, at + 1), forms, v))
+        return omm_bytes_str("");
+    const omm_bytes said = take_turn(&c);
+    const bool is = jinja_begins(p, c.at, "endif") && jinja_end_of(p, at) < p->count;
+    return is ? said : omm_bytes_str("");
+}
+
+/* ---- where they stand ------------------------------------------------------------------------------ */
+
+/* What is written next is written by a loop: turns. */
+static bool turns_follow(const jinja_parts *p, size_t at) {
+    bool in_loop = false;
+    for (int depth = 0; at < p->count && jinja_is_silent(p, at); at++) {
+        if (depth == 0) in_loop = jinja_begins(p, at, "for");
+        depth += jinja_step(p, at);
+        in_loop = in_loop && depth > 0;
     }
-    s->at += is_at(s, end) ? strlen(end) : 0;
-    return OMM_OK;
+    return in_loop || at == p->count;
 }
 
-/* An expression that is no text, up to what may join it with one. */
-static omm_err skip_computed(scan *s) {
-    unsigned depth = 0;
-    while (s->at < s->jinja.size) {
-        const uint8_t c = s->jinja.data[s->at];
-        if (depth == 0 && (c == '+' || c == '~' || is_at(s, "}}"))) return OMM_OK;
-        if (c == '(' || c == '[' || c == '{') depth += depth < DEPTH_MAX;
-        if ((c == ')' || c == ']' || c == '}') && depth > 0) depth--;
-        if (c == '\'' || c == '"')
-            OMM_TRY(read_string(NULL, s));
-        else
-            s->at++;
+/* An if about tools, with what it writes without them in its other branch, or in an if that is all that this has. */
+static void read_branches(found *f, const jinja_parts *p, size_t at, size_t end) {
+    const size_t other = jinja_next_branch(p, at);
+    read_announced(f, p, at);
+    if (jinja_begins(p, other, "elif"))
+        f->system = read_default(p, other, end);
+    else if (jinja_begins(p, other, "else") && jinja_end_of(p, other + 1) + 1 == end)
+        f->system = read_default(p, other + 1, end - 1);
+}
+
+/* Part `at` begins what is written of a system turn. */
+static bool read_part(found *f, const jinja_parts *p, size_t at) {
+    if (jinja_begins(p, at, "for")) {
+        f->system = read_first(p, at);
+        return f->system.size > 0;
     }
-    return OMM_OK;
+    if (!jinja_begins(p, at, "if")) return false;
+    const size_t end = jinja_end_of(p, at);
+    if (asks_for_tools(p, at))
+        read_branches(f, p, at, end);
+    else
+        f->system = read_default(p, at, end);
+    return (f->system.size > 0 || f->head.size > 0) && turns_follow(p, end + 1);
 }
 
-/* White space and what stands between the parts of an output. */
-static void skip_joints(scan *s) {
-    while (s->at < s->jinja.size && !is_at(s, "}}") &&
-           (chat_is_space(s->jinja.data[s->at]) || strchr("+~-", s->jinja.data[s->at])))
-        s->at++;
-}
-
-/* Texts go to s->run.  *computed: something else has come.  Only called before the end. */
-static omm_err step_output(bool *computed, scan *s) {
-    skip_joints(s);
-    if (s->at == s->jinja.size) return OMM_OK;
-    const uint8_t c = s->jinja.data[s->at];
-    if (is_at(s, "}}")) {
-        s->at += 2;
-        s->in_output = false;
-        return OMM_OK;
+/* Under no other condition, behind nothing that writes. */
+static found read_system(const jinja_parts *p) {
+    int depth = 0;
+    for (size_t at = 0; jinja_is_silent(p, at); at++) {
+        found f = {0};
+        if (depth == 0 && read_part(&f, p, at)) return f;
+        depth += jinja_step(p, at);
     }
-    if (c == '\'' || c == '"') return read_string(&s->run, s);
-    *computed = true;
-    return skip_computed(s);
+    return (found){0};
 }
 
-static omm_err step_outside(bool *computed, scan *s) {
-    if (is_at(s, "{{")) {
-        s->at += 2;
-        s->in_output = true;
-        return OMM_OK;
+/* ---- results of tools ------------------------------------------------------------------------------ */
+
+/* A result, its turn begun in front of the first of several and ended behind the last. */
+static bool take_result(jinja_cursor *c, const char *content, omm_bytes v) {
+    static const char last[] = "if loop.last or(messages[loop.index0+1].role!='tool')";
+    static const char *const first[] = {
+        "if(loop.index0==0)or(messages[loop.index0-1].role!='tool')",
+        "if loop.first or(messages[loop.index0-1].role!='tool')"};
+    const bool is_first = JINJA_FITS_ONE(jinja_text(c->parts, c->at), first, JINJA_NO_NAME);
+    c->at++;
+    return is_first && take(c, JINJA_TEXT, "<|im_start|>user") && take(c, JINJA_BLOCK, "endif") &&
+           take(c, JINJA_TEXT, "\n<tool_response>\n") && jinja_take(c, JINJA_OUTPUT, content, v) &&
+           take(c, JINJA_TEXT, "\n</tool_response>") && take(c, JINJA_BLOCK, last) &&
+           take(c, JINJA_TEXT, TURN_END) && take(c, JINJA_BLOCK, "endif");
+}
+
+/* The branch of tools, of the if at `at` that is all that the loop over messages has. */
+static size_t tool_branch(const jinja_parts *p, size_t at, omm_bytes v) {
+    static const char plain[] = "($.role=='user')or($.role=='system'and not loop.first)"
+                                "or($.role=='assistant'and not $.tool_calls)";
+    static const char *const others[] = {plain,
+                                         "($.role=='user')or($.role=='system'and not loop.first)",
+                                         "$.role=='assistant'and not $.tool_calls",
+                                         "$.role=='assistant'",
+                                         "$.role=='user'",
+                                         "$.role=='system'"};
+    if (!jinja_begins(p, at, "if") || !jinja_begins(p, jinja_end_of(p, at) + 1, "endfor"))
+        return p->count;
+    while (JINJA_FITS_ONE(jinja_condition(p, at), others, v)) at = jinja_next_branch(p, at);
+    return jinja_fits(jinja_condition(p, at), "$.role=='tool'", v) ? at : p->count;
+}
+
+/* `content` is what a message says. */
+static bool take_content_set(jinja_cursor *c, omm_bytes v) {
+    return jinja_take(c, JINJA_BLOCK, "if $.content is string", v) &&
+           jinja_take(c, JINJA_BLOCK, "set content=$.content", v) && take(c, JINJA_BLOCK, "else") &&
+           take(c, JINJA_BLOCK, "set content=''") && take(c, JINJA_BLOCK, "endif");
+}
+
+static bool read_results(const jinja_parts *p, size_t at) {
+    const omm_bytes v = jinja_name_between(jinja_text(p, at), "for ", " in messages");
+    jinja_cursor c = {p, at + 1};
+    if (!jinja_begins(p, at, "for") || v.size == 0) return false;
+    const bool is_set = take_content_set(&c, v);
+    const size_t branch = tool_branch(p, is_set ? c.at : at + 1, v);
+    c.at = branch + 1;
+    return take_result(&c, is_set ? "content" : "$.content", v) &&
+           c.at == jinja_next_branch(p, branch);
+}
+
+/* A loop over all messages, under no condition, writes results of tools as chat.c does. */
+static bool has_responses(const jinja_parts *p) {
+    int depth = 0;
+    for (size_t at = 0; at < p->count; at++) {
+        if (depth == 0 && read_results(p, at)) return true;
+        depth += jinja_step(p, at);
     }
-    if (is_at(s, "{#")) return skip_block(s, "#}");
-    if (is_at(s, "{%")) {
-        *computed = true;
-        return skip_block(s, "%}");
-    }
-    if (!chat_is_space(s->jinja.data[s->at])) *computed = true; /* text outside of all blocks */
-    s->at++;
-    return OMM_OK;
-}
-
-/* The run is whole: something computed comes, or the end. */
-static omm_err next_run(bool *more, scan *s) {
-    bool computed = false;
-    omm_buf_clear(&s->run);
-    *more = s->at < s->jinja.size;
-    while (s->at < s->jinja.size && !computed)
-        OMM_TRY(s->in_output ? step_output(&computed, s) : step_outside(&computed, s));
-    return OMM_OK;
-}
-
-/* ---- HEAD and TAIL ------------------------------------------------------------------------------ */
-
-static bool starts_with(omm_bytes text, const char *start) {
-    const size_t size = strlen(start);
-    return text.size >= size && memcmp(text.data, start, size) == 0;
-}
-
-static bool ends_with(omm_bytes text, const char *end) {
-    const size_t size = strlen(end);
-    return text.size >= size && memcmp(text.data + text.size - size, end, size) == 0;
-}
-
-static omm_bytes behind(omm_bytes text, const char *last) {
-    for (const uint8_t *at; (at = chat_find(text, last)) != NULL;) {
-        const uint8_t *from = at + strlen(last);
-        text = omm_bytes_of(from, (size_t)(text.data + text.size - from));
-    }
-    return text;
-}
-
-static omm_bytes before(omm_bytes text, const char *first) {
-    const uint8_t *at = chat_find(text, first);
-    return at ? omm_bytes_of(text.data, (size_t)(at - text.data)) : text;
-}
-
-static bool is_line_end(omm_bytes run) {
-    return run.size == 1 && run.data[0] == '\n';
-}
-
-/* What stands from HEAD on, without what the system's text is in front of. */
-static omm_err take_head(chat_tools *form, omm_bytes run) {
-    omm_bytes head = behind(run, SYSTEM_TURN);
-    while (head.size > 0 && head.data[0] == '\n') head = omm_bytes_of(head.data + 1, head.size - 1);
-    omm_buf_clear(&form->head);
-    return omm_buf_append(&form->head, head.data, head.size);
-}
-
-/* The run that begins with </tools>, before much else; line ends of tools on the way. */
-static omm_err find_tail(bool *found, chat_tools *form, scan *s) {
-    bool more = true;
-    const bool own_line = !ends_with(omm_buf_view(&form->head), "\n");
-    *found = false;
-    form->before = own_line;
-    for (unsigned i = 0; i < COMPUTED_MAX && more; i++) {
-        OMM_TRY(next_run(&more, s));
-        const omm_bytes run = omm_buf_view(&s->run);
-        if (i == 1 && is_line_end(run)) form->before = false; /* it stands behind the tool */
-        if (!starts_with(chat_trim(run), CLOSES)) continue;
-        const omm_bytes tail = before(run, TURN_END);
-        *found = chat_find(tail, OMM_CHAT_CALL_OPENS) && chat_find(tail, "\"arguments\"");
-        omm_buf_clear(&form->tail);
-        return *found ? omm_buf_append(&form->tail, tail.data, tail.size) : OMM_OK;
-    }
-    return OMM_OK;
-}
-
-/* The first turn that is all text. */
-static omm_err look_for_default(chat_tools *form, omm_bytes run) {
-    if (form->system.size > 0 || !starts_with(run, SYSTEM_TURN)) return OMM_OK;
-    const size_t size = sizeof SYSTEM_TURN - 1;
-    const omm_bytes text = omm_bytes_of(run.data + size, run.size - size);
-    const omm_bytes turn = before(text, TURN_END);
-    if (turn.size == text.size || chat_find(turn, "<|")) return OMM_OK;
-    return omm_buf_append(&form->system, turn.data, turn.size);
-}
-
-/* *found: HEAD and TAIL. */
-static omm_err find(bool *found, chat_tools *form, scan *s) {
-    bool more = true;
-    *found = false;
-    while (more) {
-        OMM_TRY(next_run(&more, s));
-        OMM_TRY(look_for_default(form, omm_buf_view(&s->run)));
-        if (*found || !ends_with(chat_trim(omm_buf_view(&s->run)), OPENS)) continue;
-        OMM_TRY(take_head(form, omm_buf_view(&s->run)));
-        OMM_TRY(find_tail(found, form, s));
-    }
-    return OMM_OK;
+    return false;
 }
 
 /* ---- recognising --------------------------------------------------------------------------------- */
@@ -226,20 +302,37 @@ static omm_err context_of(uint32_t *out, const omm_gguf *g) {
     return omm_gguf_get_u32_or(out, g, key, UINT32_MAX);
 }
 
+static omm_err keep(omm_buf *out, omm_bytes text) {
+    omm_buf_init(out, TEXT_MAX);
+    return omm_buf_append(out, text.data, text.size);
+}
+
+static omm_err keep_found(chat_tools *out, const found *f) {
+    OMM_TRY(keep(&out->system, f->system));
+    OMM_TRY(keep(&out->instead, f->instead));
+    OMM_TRY(keep(&out->head, f->head));
+    OMM_TRY(keep(&out->tail, f->tail));
+    out->announces = f->head.size > 0;
+    out->apart = f->apart;
+    out->before = f->before;
+    out->empty_too = f->empty_too;
+    return OMM_OK;
+}
+
 omm_err announce_recognise(omm_tokenizer *t, const omm_gguf *g, omm_bytes jinja) {
     uint32_t context = 0;
-    scan s = {.jinja = jinja};
+    jinja_parts parts;
     if (t->chat != OMM_CHAT_CHATML) return OMM_OK;
-    t->tools.response = chat_find(jinja, "<tool_response>") && chat_find(jinja, "</tool_response>");
     OMM_TRY(context_of(&context, g));
-    omm_buf_init(&s.run, TEXT_MAX);
-    omm_buf_init(&t->tools.system, TEXT_MAX);
-    omm_buf_init(&t->tools.head, TEXT_MAX);
-    omm_buf_init(&t->tools.tail, TEXT_MAX);
-    omm_err err = find(&t->tools.announces, &t->tools, &s);
-    omm_buf_fini(&s.run);
-    if (err != OMM_OK || context < CONTEXT_LEAST) t->tools.announces = false;
-    return err == OMM_ERR_TOO_BIG ? OMM_OK : err; /* texts of a size that no announcement has */
+    omm_err err = jinja_parts_read(&parts, jinja);
+    if (err == OMM_OK) {
+        const found f = read_system(&parts);
+        err = keep_found(&t->tools, &f);
+        t->tools.response = has_responses(&parts);
+    }
+    if (context < CONTEXT_LEAST) t->tools.announces = false;
+    jinja_parts_fini(&parts);
+    return err;
 }
 
 omm_bytes omm_chat_default_system(const omm_tokenizer *tokenizer) {
@@ -250,6 +343,14 @@ omm_bytes omm_chat_default_system(const omm_tokenizer *tokenizer) {
 
 bool omm_chat_announces(const omm_tokenizer *tokenizer) {
     return tokenizer->tools.announces;
+}
+
+/* The system's text, or what stands there instead. */
+static omm_err put_system(omm_buf *out, const chat_tools *form, omm_bytes system) {
+    if (!system.data || (system.size == 0 && form->empty_too))
+        return omm_buf_append(out, form->instead.data, form->instead.size);
+    OMM_TRY(omm_buf_append(out, system.data, system.size));
+    return form->apart ? omm_buf_append(out, "\n\n", 2) : OMM_OK;
 }
 
 static omm_err put_tool(omm_buf *out, const chat_tools *form, json_t *tool) {
@@ -266,10 +367,7 @@ static omm_err put_tool(omm_buf *out, const chat_tools *form, json_t *tool) {
 
 static omm_err put_all(omm_buf *out, const chat_tools *form, omm_bytes system,
                        const json_t *tools) {
-    if (system.size > 0) {
-        OMM_TRY(omm_buf_append(out, system.data, system.size));
-        OMM_TRY(omm_buf_append(out, "\n\n", 2));
-    }
+    OMM_TRY(put_system(out, form, system));
     OMM_TRY(omm_buf_append(out, form->head.data, form->head.size));
     for (size_t i = 0; i < json_array_size(tools); i++)
         OMM_TRY(put_tool(out, form, json_array_get(tools, i)));

@@ -61,6 +61,9 @@ static void announce(const omm_tokenizer *t) {
         omm_buf_init(&out, 1 << 16);
         OMM_ASSERT(omm_chat_announce_tools(&out, t, omm_bytes_str("s"), tools) == OMM_OK);
         OMM_ASSERT(memmem(out.data, out.size, "\"f\"}", 4) != NULL);
+        omm_buf_clear(&out);
+        OMM_ASSERT(omm_chat_announce_tools(&out, t, (omm_bytes){0}, tools) == OMM_OK);
+        OMM_ASSERT(memmem(out.data, out.size, "<|", 2) == NULL);
         omm_buf_fini(&out);
     }
     json_decref(tools);

@@ -255,14 +255,15 @@ static omm_err put_tools(omm_chat_turns *t, size_t *at, const json_t *tools) {
         t->spans[*at + 1] = t->spans[*at];
         t->messages[*at].role = OMM_ROLE_SYSTEM;
     }
-    omm_bytes text = omm_bytes_str("");
+    omm_bytes text = {0};
     if (is_system)
         text = span_text(t, *at);
-    else if (t->tokenizer)
+    else if (t->tokenizer && !omm_chat_announces(t->tokenizer))
         text = omm_chat_default_system(t->tokenizer);
     omm_buf_init(&system, t->texts.bytes_max);
     omm_err err = omm_buf_append(&system, text.data, text.size);
-    if (err == OMM_OK) err = announce(t, *at, omm_buf_view(&system), tools);
+    if (text.size > 0) text = omm_buf_view(&system);
+    if (err == OMM_OK) err = announce(t, *at, text, tools);
     omm_buf_fini(&system);
     *at += !is_system;
     return err;

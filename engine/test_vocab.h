@@ -22,7 +22,8 @@ typedef struct vocab_recipe {
     const char *marks[6];
     const char *words[2]; /* user-defined tokens */
     const char *jinja;
-    unsigned context; /* positions of the model; 0: the file does not say */
+    unsigned context;     /* positions of the model; 0: the file does not say */
+    bool context_is_text; /* it says them in a type that they do not have */
 } vocab_recipe;
 
 typedef struct vocab_lists {
@@ -74,7 +75,7 @@ static inline void vocab_add_gpt2(vocab_lists *l) {
     vocab_add(l, "</s>", TOKEN_CONTROL);
 }
 
-static inline omm_tokenizer *open_vocab(const vocab_recipe *r) {
+static inline omm_err try_open_vocab(omm_tokenizer **out, const vocab_recipe *r) {
     static vocab_lists l;
     static const char *const merges[2] = {"i n", "e r"};
     memset(&l, 0, sizeof l);
@@ -100,19 +101,27 @@ static inline omm_tokenizer *open_vocab(const vocab_recipe *r) {
     if (r->no_prefix) omm_gguf_put_bool(&w, "tokenizer.ggml.add_space_prefix", false);
     if (r->context > 0) {
         omm_gguf_put_text(&w, "general.architecture", "llama");
-        omm_gguf_put_u32(&w, "llama.context_length", r->context);
+        if (r->context_is_text)
+            omm_gguf_put_text(&w, "llama.context_length", "many");
+        else
+            omm_gguf_put_u32(&w, "llama.context_length", r->context);
     }
     if (r->jinja) omm_gguf_put_text(&w, "tokenizer.chat_template", r->jinja);
     omm_buf file;
     omm_gguf g;
-    omm_tokenizer *t = NULL;
     omm_buf_init(&file, VOCAB_FILE_MAX);
     CHECK_OK(omm_gguf_writer_finish(&file, &w));
     CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&file)));
-    CHECK_OK(omm_tokenizer_open(&t, &g));
+    const omm_err err = omm_tokenizer_open(out, &g);
     omm_gguf_close(&g);
     omm_gguf_writer_fini(&w);
     omm_buf_fini(&file);
+    return err;
+}
+
+static inline omm_tokenizer *open_vocab(const vocab_recipe *r) {
+    omm_tokenizer *t = NULL;
+    CHECK_OK(try_open_vocab(&t, r));
     return t;
 }
 

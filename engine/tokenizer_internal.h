@@ -122,11 +122,13 @@ typedef struct bpe_merge {
 
 /* What the model's own template says to it; chat_announce.c. */
 typedef struct chat_tools {
-    bool announces; /* HEAD, the tools and TAIL, with a line end before or else behind each tool */
-    bool before;
+    omm_buf system; /* of conversations that begin without a system turn and have no tools */
+    bool announces; /* with tools: the system's text, HEAD, the tools and TAIL */
+    omm_buf instead, head, tail; /* instead: where there is no system turn */
+    bool empty_too;              /* or one that says nothing */
+    bool apart;    /* an empty line stands behind the system's text, and not at HEAD */
+    bool before;   /* a line end stands before each tool, else behind it */
     bool response; /* results are <tool_response> of a user turn */
-    omm_buf head, tail;
-    omm_buf system; /* of conversations that begin without a system turn */
 } chat_tools;
 
 struct omm_tokenizer {

@@ -326,5 +326,6 @@ void omm_tokenizer_close(omm_tokenizer *t) {
     omm_buf_fini(&t->tools.head);
     omm_buf_fini(&t->tools.tail);
     omm_buf_fini(&t->tools.system);
+    omm_buf_fini(&t->tools.instead);
     omm_free(t);
 }
