@@ -199,7 +199,7 @@ static void read_branches(found *f, const jinja_parts *p, size_t at, size_t end)
     read_announced(f, p, at);
     if (jinja_begins(p, other, "elif"))
         f->system = read_default(p, other, end);
-    else if (jinja_begins(p, other, "else") && jinja_end_of(p, other + 1) + 1 == end)
+    else if (jinja_begins(p, other, "else"))
         f->system = read_default(p, other + 1, end - 1);
 }
 

@@ -303,6 +303,7 @@ static const struct {
     {"{%- if tools %}{%- else %}" NOT_SYSTEM KIND "{%- endif %}{%- endif %}{{ x }}" TURNS, ""},
     {"{%- if not tools and messages[0].role != 'system' %}" KIND "{%- endif %}" TURNS, ""},
     {IN_LOOP("messages[0].role != 'system'", KIND), ""},
+    {"{%- if x %}" IN_LOOP("loop.first and turn.role != 'system'", KIND) "{%- endif %}", ""},
     {IN_LOOP("loop.last and messages[0].role != 'system'", KIND), ""},
     {IN_LOOP("loop.first and x.role != 'system'", KIND), ""},
     {"{% for turn in messages %}{{ x }}{% if loop.first and turn.role != 'system' %}" KIND

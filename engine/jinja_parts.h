@@ -31,8 +31,8 @@ typedef struct jinja_parts {
     size_t count;
 } jinja_parts;
 
-/* No part at all of a template that cannot be read: too large, cut, statements beyond those of chat templates, or white space
- * to go that may be Unicode's.  `out` is initialised in any case.  Errors: NOMEM. */
+/* No part at all of a template that cannot be read: too large, cut, with statements beyond if, for, set, generation and
+ * those above (a loop that is left by break is one), or with white space to go that may be Unicode's.  `out` is initialised in any case.  Errors: NOMEM. */
 OMM_CHECKED omm_err jinja_parts_read(jinja_parts *out, omm_bytes jinja);
 void jinja_parts_fini(jinja_parts *parts);
 

@@ -81,6 +81,7 @@ static void test_outputs(void) {
     reads("{{ 'a' + 'b' if x else '' }}", "O('a'+'b'if x else'')");
     reads("{{ 'a' ~ 1if x }}{{ 'a' ~ 12 }}", "O('a'~1if x)T(a)O(12)");
     reads("{{ 'a' and 'b' }}{{ 'a' or 'b' }}{{ not 'a' }}", "O('a'and'b')O('a'or'b')O(not'a')");
+    reads("{{ not 'a' + 'b' }}", "O(not'a'+'b')");
     reads("{{ 'a' in 'b' }}{{ 'a' is string }}", "O('a'in'b')O('a'is string)");
     reads("{{ 'a' + 'b' < 'c' }}{{ 'a' + 'b' > 'c' }}", "O('a'+'b'<'c')O('a'+'b'>'c')");
     reads("{{ 'a' + 'b' == 'c' }}{{ 'a' + 'b' != 'c' }}", "O('a'+'b'=='c')O('a'+'b'!='c')");

@@ -57,9 +57,7 @@ bool jinja_take(jinja_cursor *c, jinja_kind kind, const char *form, omm_bytes na
 }
 
 bool jinja_begins(const jinja_parts *p, size_t at, const char *word) {
-    const omm_bytes text = jinja_text(p, at);
-    return jinja_is(p, at, JINJA_BLOCK) && jinja_starts_with(text, word) &&
-           (text.size == strlen(word) || !jinja_is_word(text.data[strlen(word)]));
+    return jinja_is(p, at, JINJA_BLOCK) && jinja_starts_with(jinja_text(p, at), word);
 }
 
 int jinja_step(const jinja_parts *p, size_t at) {

@@ -32,7 +32,7 @@ typedef struct jinja_cursor {
 /* The next part is this: on to the one behind it. */
 bool jinja_take(jinja_cursor *c, jinja_kind kind, const char *form, omm_bytes name);
 
-/* A statement that begins with this word. */
+/* A statement that begins with this word; none that is read begins with another's. */
 bool jinja_begins(const jinja_parts *p, size_t at, const char *word);
 /* +1 where an if or a for begins, -1 where it ends. */
 int jinja_step(const jinja_parts *p, size_t at);
