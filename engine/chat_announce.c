@@ -1,16 +1,21 @@
-/* chat_announce.c - what a model's own template says to it: its default system prompt, tools, their results.
+/* chat_announce.c - what a model's own template says to it: its default system prompt, tools, their
+ * results.
  *
  *   {%- if tools %}
  *       {{- '<|im_start|>system\n' }}
- *       {%- if messages[0].role == 'system' %} {{- messages[0].content }} {%- else %} {{- 'INSTEAD' }} {%- endif %}
- *       {{- '\n\nHEAD <tools>' }} {%- for tool in tools %} {{- '\n' }} {{- tool | tojson }} {%- endfor %}
+ *       {%- if messages[0].role == 'system' %} {{- messages[0].content }}
+ *       {%- else %} {{- 'INSTEAD' }} {%- endif %}
+ *       {{- '\n\nHEAD <tools>' }}
+ *       {%- for tool in tools %} {{- '\n' }} {{- tool | tojson }} {%- endfor %}
  *       {{- '\n</tools> TAIL<|im_end|>\n' }}
  *   {%- else %}
- *       {%- if messages[0].role == 'system' %} ... {%- else %} {{- '<|im_start|>system\nDEFAULT<|im_end|>\n' }} {%- endif %}
+ *       {%- if messages[0].role == 'system' %} ...
+ *       {%- else %} {{- '<|im_start|>system\nDEFAULT<|im_end|>\n' }} {%- endif %}
  *   {%- endif %}
  *
- * Jinja is not run.  Its parts (jinja_parts.h) are compared with the shapes that ChatML models are published with, condition by
- * condition, and what differs anywhere is not taken: a text that is nearly what the model was taught is worse than none. */
+ * Jinja is not run.  Its parts (jinja_parts.h) are compared with the shapes that ChatML models are
+ * published with, condition by condition, and what differs anywhere is not taken: a text that is
+ * nearly what the model was taught is worse than none. */
 #include "chat_internal.h"
 #include "jinja_shape.h"
 #include "tokenizer_internal.h"
@@ -30,7 +35,7 @@ enum {
     CONTEXT_LEAST = 2048, /* positions of a model in which a few tools have room so */
 };
 
-/* ---- parts --------------------------------------------------------------------------------------- */
+/* ---- parts ----------------------------------------------------------------------------------- */
 
 static bool take(jinja_cursor *c, jinja_kind kind, const char *text) {
     return jinja_take(c, kind, text, JINJA_NO_NAME);
@@ -48,7 +53,7 @@ static omm_bytes take_text(jinja_cursor *c) {
     return is ? jinja_text(c->parts, c->at - 1) : omm_bytes_str("");
 }
 
-/* ---- tools announced ------------------------------------------------------------------------------- */
+/* ---- tools announced ------------------------------------------------------------------------- */
 
 /* Borrowed from the parts. */
 typedef struct found {
@@ -143,7 +148,7 @@ static bool read_announced(found *out, const jinja_parts *p, size_t at) {
     return is;
 }
 
-/* ---- the default ----------------------------------------------------------------------------------- */
+/* ---- the default ----------------------------------------------------------------------------- */
 
 /* One whole turn: what it says. */
 static omm_bytes take_turn(jinja_cursor *c) {
@@ -152,7 +157,8 @@ static omm_bytes take_turn(jinja_cursor *c) {
     return is && !chat_find(said, "<|") ? said : omm_bytes_str("");
 }
 
-/* What the if or elif at `at`, which ends at `end`, writes where there is no system turn, and then alone. */
+/* What the if or elif at `at`, which ends at `end`, writes where there is no system turn, and then
+ * alone. */
 static omm_bytes read_default(const jinja_parts *p, size_t at, size_t end) {
     jinja_cursor c = {p, at + 1};
     const omm_bytes asks = jinja_condition(p, at);
@@ -180,7 +186,7 @@ static omm_bytes read_first(const jinja_parts *p, size_t at) {
     return is ? said : omm_bytes_str("");
 }
 
-/* ---- where they stand ------------------------------------------------------------------------------ */
+/* ---- where they stand ------------------------------------------------------------------------ */
 
 /* What is written next is written by a loop: turns. */
 static bool turns_follow(const jinja_parts *p, size_t at) {
@@ -193,7 +199,8 @@ static bool turns_follow(const jinja_parts *p, size_t at) {
     return in_loop || at == p->count;
 }
 
-/* An if about tools, with what it writes without them in its other branch, or in an if that is all that this has. */
+/* An if about tools, with what it writes without them: in its other branch, or in an if that is all
+ * that this has. */
 static void read_branches(found *f, const jinja_parts *p, size_t at, size_t end) {
     const size_t other = jinja_next_branch(p, at);
     read_announced(f, p, at);
@@ -229,7 +236,7 @@ static found read_system(const jinja_parts *p) {
     return (found){0};
 }
 
-/* ---- results of tools ------------------------------------------------------------------------------ */
+/* ---- results of tools ------------------------------------------------------------------------ */
 
 /* A result, its turn begun in front of the first of several and ended behind the last. */
 static bool take_result(jinja_cursor *c, const char *content, omm_bytes v) {
@@ -289,7 +296,7 @@ static bool has_responses(const jinja_parts *p) {
     return false;
 }
 
-/* ---- recognising --------------------------------------------------------------------------------- */
+/* ---- recognising ----------------------------------------------------------------------------- */
 
 static omm_err context_of(uint32_t *out, const omm_gguf *g) {
     omm_bytes name = {0};
@@ -339,7 +346,7 @@ omm_bytes omm_chat_default_system(const omm_tokenizer *tokenizer) {
     return omm_buf_view(&tokenizer->tools.system);
 }
 
-/* ---- announcing ---------------------------------------------------------------------------------- */
+/* ---- announcing ------------------------------------------------------------------------------ */
 
 bool omm_chat_announces(const omm_tokenizer *tokenizer) {
     return tokenizer->tools.announces;

@@ -1,5 +1,6 @@
-/* chat_announce_test.c - tools announced and their results given as a model's own template has it; and templates that are left
- * alone, however near they come.  The templates were written for this test, in the ways of published ones. */
+/* chat_announce_test.c - tools announced and their results given as a model's own template has it;
+ * and templates that are left alone, however near they come.  The templates were written for this
+ * test, in the ways of published ones. */
 #include "omm/chat_turns.h"
 #include "omm/mem.h"
 #include "test_vocab.h"
@@ -415,7 +416,8 @@ static void test_default_first(void) {
     omm_tokenizer_close(t);
 }
 
-/* A model of few positions is told briefly; texts that are cut, or longer than any announcement, are left alone. */
+/* A model of few positions is told briefly; texts that are cut, or longer than any announcement,
+ * are left alone. */
 static void test_limits(void) {
     static char text[40000];
     static const struct {
@@ -499,7 +501,7 @@ static void test_announced(void) {
     announces(BEHIND, NULL, "\n\nUse these:\n<tools>\n" ADD_WHOLE "\n" SAY "\n</tools>" HOW_TEXT);
 }
 
-/* ---- results --------------------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 static void renders(const omm_tokenizer *t, const omm_message *messages, size_t count,
                     const char *text) {

@@ -57,7 +57,7 @@ static omm_bytes next_token(tokens *t) {
     return omm_bytes_of(t->text.data + from, t->at - from);
 }
 
-/* ---- one spelling ------------------------------------------------------------------------------ */
+/* ---- one spelling ---------------------------------------------------------------------------- */
 
 /* What ends with x['name'] ends with x.name. */
 static void shorten(omm_buf *out) {
@@ -104,7 +104,7 @@ static omm_err respell(reader *r, omm_bytes source) {
     return OMM_OK;
 }
 
-/* ---- parts --------------------------------------------------------------------------------------- */
+/* ---- parts ----------------------------------------------------------------------------------- */
 
 static omm_err push(reader *r, jinja_kind kind, omm_bytes text) {
     jinja_parts *out = r->out;
@@ -122,7 +122,7 @@ static omm_err push_source(reader *r, jinja_kind kind, omm_bytes source) {
     return push(r, kind, omm_buf_view(&r->scratch));
 }
 
-/* ---- white space --------------------------------------------------------------------------------- */
+/* ---- white space ----------------------------------------------------------------------------- */
 
 static size_t sign_at(omm_bytes text, size_t at) {
     return at < text.size && is_one_of(text.data[at], "+-");
@@ -150,7 +150,7 @@ static omm_err close_tag(reader *r, const char *mark) {
     return OMM_OK;
 }
 
-/* What goes in front of the tag at *to: all white space, or what a line has alone in front of it. */
+/* What goes in front of the tag at *to: all white space, or what its line begins with. */
 static omm_err trim_raw(size_t *to, const reader *r) {
     const uint8_t *data = r->jinja.data;
     const bool signs = sign_at(r->jinja, *to + 2), strips = signs && data[*to + 2] == '-';
@@ -178,9 +178,9 @@ static omm_err read_raw(reader *r) {
     return push(r, JINJA_TEXT, omm_bytes_of(r->jinja.data + from, to - from));
 }
 
-/* ---- outputs ------------------------------------------------------------------------------------- */
+/* ---- outputs --------------------------------------------------------------------------------- */
 
-/* To the mark that ends a tag, outside of strings and brackets; the sign in front of it is the mark's. */
+/* To the mark that ends a tag, outside of strings and brackets; a sign before it is the mark's. */
 static omm_err find_end(omm_bytes *inside, reader *r, const char *mark) {
     tokens t = {.text = r->jinja, .at = r->at};
     for (; t.at < t.text.size; next_token(&t)) {
@@ -195,7 +195,8 @@ static omm_err find_end(omm_bytes *inside, reader *r, const char *mark) {
     return UNREADABLE("a tag without an end");
 }
 
-/* Binds less than + and ~ do: what stands beside it is no operand of a sum.  A number with letters may have such a word. */
+/* Binds less than + and ~ do: what stands beside it is no operand of a sum.  1if is a number and
+ * such a word. */
 static bool is_weak(omm_bytes token) {
     static const char *const words[] = {"if", "else", "and", "or", "not", "in", "is"};
     const uint8_t c = token.data[0];
@@ -268,7 +269,7 @@ static omm_err read_output(reader *r) {
     return close_tag(r, "}}");
 }
 
-/* ---- statements, comments ------------------------------------------------------------------------ */
+/* ---- statements, comments -------------------------------------------------------------------- */
 
 static omm_err read_comment(reader *r) {
     const omm_bytes rest = omm_bytes_of(r->jinja.data + r->at, r->jinja.size - r->at);
@@ -347,7 +348,7 @@ static omm_err read_tag(reader *r) {
     return kind == '{' ? read_output(r) : read_statement(r);
 }
 
-/* ---- all of it ----------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 /* Jinja's: every line end is \n, the last one goes. */
 static omm_err plain_lines(omm_buf *out, omm_bytes jinja) {

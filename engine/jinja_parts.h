@@ -1,14 +1,16 @@
-/* jinja_parts.h - a chat template taken apart: what it writes as it stands, what it computes, and its statements.
+/* jinja_parts.h - a chat template taken apart: what it writes as it stands, what it computes, and
+ * its statements.
  *
  *   {{- 'Hi ' + x["name"] }} {%- if a  ==  "b" -%} ! {%- endif %}
  *   TEXT |Hi |  OUTPUT |x.name|  BLOCK |if a=='b'|  TEXT |!|  BLOCK |endif|
  *
- * Nothing is run (a template is a program of whoever made the file), so that whoever looks for a shape in the parts
- * has to see all of it.  White space and line ends go where Jinja leaves them out with trim_blocks and lstrip_blocks.
- * A TEXT is written whenever its place is reached: raw text, and the literals of a sum; one literal of many in another
- * expression is none, nor is one with an escape beyond \n \r \t \\ \' \".  Source is given in one spelling: space only between
- * words, strings in '' where they allow it, x.name for x['name'].  What macro, call, filter, raw and a set without = have in
- * them is left out behind the one BLOCK that opens it; comments are nothing.
+ * Nothing is run (a template is a program of whoever made the file), so that whoever looks for a
+ * shape in the parts has to see all of it.  White space and line ends go where Jinja leaves them
+ * out with trim_blocks and lstrip_blocks.  A TEXT is written whenever its place is reached: raw
+ * text, and the literals of a sum; a literal of any other expression is none, nor is one with an
+ * escape beyond \n \r \t \\ \' \".  Source is given in one spelling: space only between words,
+ * strings in '' where they allow it, x.name for x['name'].  What macro, call, filter, raw and a set
+ * without = have in them is left out behind the one BLOCK that opens it; comments are nothing.
  *
  * Depends on: bytes.  Threads: no shared state. */
 #ifndef ENGINE_JINJA_PARTS_H
@@ -31,8 +33,9 @@ typedef struct jinja_parts {
     size_t count;
 } jinja_parts;
 
-/* No part at all of a template that cannot be read: too large, cut, with statements beyond if, for, set, generation and
- * those above (a loop that is left by break is one), or with white space to go that may be Unicode's.  `out` is initialised in any case.  Errors: NOMEM. */
+/* No part at all of a template that cannot be read: too large, cut, with a statement beyond if,
+ * for, set, generation and those above (break is one), or with white space to go that may be
+ * Unicode's.  `out` is initialised in any case.  Errors: NOMEM. */
 OMM_CHECKED omm_err jinja_parts_read(jinja_parts *out, omm_bytes jinja);
 void jinja_parts_fini(jinja_parts *parts);
 

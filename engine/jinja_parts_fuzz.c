@@ -1,5 +1,5 @@
-/* jinja_parts_fuzz.c - any bytes as a chat template: its parts lie one behind the other, texts are whole, and nothing is said
- * that the template does not have. */
+/* jinja_parts_fuzz.c - any bytes as a chat template: its parts lie one behind the other, texts are
+ * whole, and what is respelled stays as it is when it is read again. */
 #include "jinja_parts.h"
 
 #include "omm/err.h"

@@ -1,4 +1,4 @@
-/* jinja_parts_test.c - templates taken apart as Jinja reads them; and those that are not taken apart. */
+/* jinja_parts_test.c - templates taken apart as Jinja reads them; and those that are not. */
 #include "jinja_parts.h"
 
 #include "omm/mem.h"
@@ -147,6 +147,7 @@ static void test_unreadable(void) {
     reads("{{ a } }}", "");
     reads("{% if b) %}", "");
     reads("{% if b ] %}", "");
+    reads("{% if b) or (c %}", "");
     reads("a\xc2\xa0{{- x }}", "");
     reads("{{ x -}}\xe3\x80\x80 b", "");
     reads("{% if x -%}\x1c b", "");

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* ---- texts --------------------------------------------------------------------------------------- */
+/* ---- texts ----------------------------------------------------------------------------------- */
 
 bool jinja_starts_with(omm_bytes text, const char *start) {
     const size_t size = strlen(start);
@@ -47,7 +47,7 @@ omm_bytes jinja_name_between(omm_bytes text, const char *start, const char *end)
     return JINJA_FITS_ONE(name, taken, JINJA_NO_NAME) ? JINJA_NO_NAME : name;
 }
 
-/* ---- parts --------------------------------------------------------------------------------------- */
+/* ---- parts ----------------------------------------------------------------------------------- */
 
 bool jinja_take(jinja_cursor *c, jinja_kind kind, const char *form, omm_bytes name) {
     const bool is =

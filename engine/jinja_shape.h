@@ -1,7 +1,7 @@
 /* jinja_shape.h - the parts of a chat template compared with a shape that is known.
  *
- * A form is a text in which $ stands for a name that the template chose: "for $ in tools".  What is compared is in the one spelling
- * of jinja_parts.h.
+ * A form is a text in which $ stands for a name that the template chose: "for $ in tools".  What is
+ * compared is in the one spelling of jinja_parts.h.
  *
  * Depends on: bytes, jinja_parts.  Threads: no shared state. */
 #ifndef ENGINE_JINJA_SHAPE_H
@@ -20,7 +20,8 @@ bool jinja_fits(omm_bytes text, const char *form, omm_bytes name);
 bool jinja_fits_one(omm_bytes text, const char *const forms[], size_t count, omm_bytes name);
 #define JINJA_FITS_ONE(text, forms, name)                                                          \
     jinja_fits_one(text, forms, sizeof(forms) / sizeof *(forms), name)
-/* A name between the two, if it is none of those that conditions have (loop, messages, tools, content); else empty. */
+/* A name between the two, if it is none of those that conditions have (loop, messages, tools,
+ * content); else empty. */
 omm_bytes jinja_name_between(omm_bytes text, const char *start, const char *end);
 
 /* The next part to be compared. */
@@ -36,7 +37,8 @@ bool jinja_take(jinja_cursor *c, jinja_kind kind, const char *form, omm_bytes na
 bool jinja_begins(const jinja_parts *p, size_t at, const char *word);
 /* +1 where an if or a for begins, -1 where it ends. */
 int jinja_step(const jinja_parts *p, size_t at);
-/* From an if, a for or one of its branches: its next branch, or its end; the count of parts where there is none. */
+/* From an if, a for or one of its branches: its next branch, or its end; the count of parts where
+ * there is none. */
 size_t jinja_next_branch(const jinja_parts *p, size_t at);
 size_t jinja_end_of(const jinja_parts *p, size_t at); /* the same, its end alone */
 /* What an if or an elif asks; empty: it is neither. */

@@ -118,8 +118,8 @@ OMM_CHECKED omm_err omm_chat_render(omm_prompt *prompt, const omm_tokenizer *tok
                                     const omm_message *messages, size_t count,
                                     omm_chat_ending ending);
 
-/* The system's text of conversations that begin with another turn and have no tools, as the template has it; empty: none.
- * Rendered by omm_chat_render where the prompt is empty. */
+/* The system's text of conversations that begin with another turn and have no tools, as the template
+ * has it; empty: none.  Rendered by omm_chat_render where the prompt is empty. */
 omm_bytes omm_chat_default_system(const omm_tokenizer *tokenizer);
 
 /* ---- Tools --------------------------------------------------------------------------------- */
@@ -144,7 +144,8 @@ OMM_CHECKED omm_err omm_chat_system(omm_buf *out, omm_bytes system, const omm_ch
  * they are announced so. */
 bool omm_chat_announces(const omm_tokenizer *tokenizer);
 /* The same as the template has it, of a model that announces: the system's text, the tools as JSON, how to call them.
- * system: without data (not: without bytes) where the conversation has none; what the template has instead stands there then.
+ * system: without data (not: without bytes) where the conversation has none; what the template has
+ * instead stands there then.
  * tools: [{"type": "function", "function": {...}}, or the function itself, ...].  Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_chat_announce_tools(omm_buf *out, const omm_tokenizer *tokenizer,
                                             omm_bytes system, const json_t *tools);
