@@ -118,8 +118,8 @@ OMM_CHECKED omm_err omm_chat_render(omm_prompt *prompt, const omm_tokenizer *tok
                                     const omm_message *messages, size_t count,
                                     omm_chat_ending ending);
 
-/* The system's text of conversations that begin with another turn and have no tools, as the template
- * has it; empty: none.  Rendered by omm_chat_render where the prompt is empty. */
+/* The system's text of conversations that begin with another turn and have no tools, as the
+ * template has it; empty: none.  Rendered by omm_chat_render where the prompt is empty. */
 omm_bytes omm_chat_default_system(const omm_tokenizer *tokenizer);
 
 /* ---- Tools --------------------------------------------------------------------------------- */
