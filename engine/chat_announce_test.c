@@ -676,6 +676,19 @@ static void test_turns(void) {
     read_first(&turns, empty, tools, OWN,
                "Be of help.\n\n# Tools\n<tools>\n" SAY "\n</tools>\n" HOW_TEXT);
     read_first(&turns, empty, tools, NOT_SYSTEM KIND "{%- endif %}" TURNS, "Tools: say().");
+    turns.tokenizer = t;
+    /* The brief form alone has a limit for the names of arguments. */
+    json_t *many = json_object(),
+           *function = json_pack("[{s:s, s:{s:o}}]", "name", "f", "parameters", "properties", many);
+    for (int i = 0; i < 40; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "argument_%d", i);
+        json_object_set_new(many, name, json_object());
+    }
+    CHECK_OK(omm_chat_turns_read(&turns, messages, function));
+    turns.tokenizer = NULL;
+    CHECK_ERR(omm_chat_turns_read(&turns, messages, function), OMM_ERR_FORMAT);
+    json_decref(function);
     json_decref(empty);
     omm_chat_turns_fini(&turns);
     json_decref(messages);
