@@ -307,12 +307,6 @@ static void test_bad_calls(void) {
                             "<tool_call>{\"name\":\"a\",\"arguments\":{\"x\":\"%*s\"}}</tool_call>",
                             (int)OMM_CHAT_CALL_BYTES_MAX, ""));
     CHECK_ERR(omm_chat_parse(&reply, omm_buf_view(&many)), OMM_ERR_TOO_BIG);
-    CHECK_OK(omm_chat_parse_held(&reply, omm_buf_view(&many))); /* what a grammar has held to */
-    CHECK(reply.call_count == 1 && !reply.cut);
-    omm_chat_reply_fini(&reply);
-    CHECK_OK(omm_chat_parse_held(&reply, omm_bytes_str("<tool_call>" NAME_OF_65)));
-    CHECK(reply.cut && !reply.cut_name[0] && reply.cut_arguments.size == 0);
-    omm_chat_reply_fini(&reply);
     omm_buf_fini(&many);
     CHECK_EQ(omm_mem_live(), live);
 }

@@ -77,7 +77,7 @@ static bool before_mark(omm_bytes *out, omm_bytes text, const char *mark) {
     return at != NULL;
 }
 
-/* Bytes of `text` before the mark that closes a call: not the one that a string of its JSON has. */
+/* Bytes of `text` before the mark that closes a call: not the one that a string of its JSON has, unless there is no other. */
 static bool before_close(omm_bytes *out, omm_bytes text) {
     const size_t size = sizeof s_close - 1;
     bool in_string = false;
@@ -91,7 +91,7 @@ static bool before_close(omm_bytes *out, omm_bytes text) {
             return true;
         }
     }
-    return false;
+    return before_mark(out, text, s_close);
 }
 
 static omm_err take_name(omm_tool_call *call, const json_t *object) {
@@ -121,112 +121,57 @@ static omm_err take_call(omm_tool_call *call, const json_t *object) {
     return OMM_OK;
 }
 
-static omm_err parse_call(omm_tool_call *call, omm_bytes body, bool held) {
+static omm_err parse_call(omm_tool_call *call, omm_bytes body) {
     body = trim(body);
-    if (!held && body.size > OMM_CHAT_CALL_BYTES_MAX)
+    if (body.size > OMM_CHAT_CALL_BYTES_MAX)
         return omm_raise(OMM_ERR_TOO_BIG, "tool call of %zu bytes, at most %u", body.size,
                          OMM_CHAT_CALL_BYTES_MAX);
     json_t *object = NULL;
-    OMM_TRY((held ? omm_json_parse_last : omm_json_parse)(&object, body, "tool call"));
+    OMM_TRY(omm_json_parse(&object, body, "tool call"));
     omm_err err = take_call(call, object);
     json_decref(object);
     return err;
 }
 
-/* Behind white space and what is wanted next. */
-static bool pass(omm_bytes *rest, const char *wanted) {
-    while (rest->size > 0 && is_space(rest->data[0])) *rest = skip(*rest, 1);
-    if (!starts_with(*rest, wanted)) return false;
-    *rest = skip(*rest, strlen(wanted));
-    return true;
-}
-
-/* Up to the end of the object that it begins with, or all of it. */
-static omm_bytes to_end(omm_bytes object) {
-    unsigned depth = 0;
-    bool in_string = false;
-    for (size_t i = 0; i < object.size; i++) {
-        const uint8_t c = object.data[i];
-        if (in_string && c == '\\')
-            i++;
-        else if (c == '"')
-            in_string = !in_string;
-        else if (!in_string && (c == '{' || c == '['))
-            depth++;
-        else if (!in_string && (c == '}' || c == ']') && --depth == 0)
-            return omm_bytes_of(object.data, i + 1);
-    }
-    return object;
-}
-
-/* What there is of a call, which has no end. */
-static void take_cut(omm_chat_reply *reply, omm_bytes rest) {
-    omm_bytes name = {0};
-    reply->cut = true;
-    reply->cut_arguments = omm_bytes_str("");
-    if (!pass(&rest, "{") || !pass(&rest, "\"name\"") || !pass(&rest, ":") || !pass(&rest, "\""))
-        return;
-    if (!before_mark(&name, rest, "\"") || name.size > OMM_CHAT_NAME_MAX) return;
-    memcpy(reply->cut_name, name.data, name.size);
-    rest = skip(rest, name.size + 1);
-    if (pass(&rest, ",") && pass(&rest, "\"arguments\"") && pass(&rest, ":") && pass(&rest, ""))
-        reply->cut_arguments = to_end(rest);
-}
-
 /* `rest` begins with an opening mark; moves behind the closing one and its white space. */
-static omm_err take_block(omm_chat_reply *reply, omm_bytes *rest, bool held) {
+static omm_err take_block(omm_chat_reply *reply, omm_bytes *rest) {
     omm_bytes body = {0};
     *rest = skip(*rest, sizeof s_open - 1);
-    const bool closed = before_close(&body, *rest);
-    if (!closed && held) {
-        take_cut(reply, *rest);
-        *rest = omm_bytes_str("");
-        return OMM_OK;
-    }
-    /* where a string is not closed the mark in it says more than that there is none */
-    if (!closed && !before_mark(&body, *rest, s_close))
+    if (!before_close(&body, *rest))
         return omm_raise(OMM_ERR_FORMAT, "tool call: %s is missing", s_close);
     if (reply->call_count == OMM_CHAT_CALLS_MAX)
         return omm_raise(OMM_ERR_TOO_BIG, "more than %u tool calls in one turn",
                          OMM_CHAT_CALLS_MAX);
-    OMM_TRY(parse_call(&reply->calls[reply->call_count], body, held));
+    OMM_TRY(parse_call(&reply->calls[reply->call_count], body));
     reply->call_count++;
     *rest = trim(skip(*rest, body.size + sizeof s_close - 1));
     return OMM_OK;
 }
 
-static omm_err parse(omm_chat_reply *reply, omm_bytes text, bool held) {
+static omm_err parse(omm_chat_reply *reply, omm_bytes text) {
     omm_bytes stray = {0};
     before_mark(&reply->content, text, s_open);
     omm_bytes rest = skip(text, reply->content.size);
-    if (!held && before_mark(&stray, reply->content, s_close))
+    if (before_mark(&stray, reply->content, s_close))
         return omm_raise(OMM_ERR_FORMAT, "tool call: %s without %s", s_close, s_open);
     reply->content = trim(reply->content);
     while (rest.size > 0) {
         if (!starts_with(rest, s_open))
             return omm_raise(OMM_ERR_FORMAT, "tool call: text after %s", s_close);
-        OMM_TRY(take_block(reply, &rest, held));
+        OMM_TRY(take_block(reply, &rest));
     }
     return OMM_OK;
 }
 
-static omm_err parse_reply(omm_chat_reply *out, omm_bytes text, bool held) {
+omm_err omm_chat_parse(omm_chat_reply *out, omm_bytes text) {
     omm_chat_reply reply = {0};
-    omm_err err = parse(&reply, text, held);
+    omm_err err = parse(&reply, text);
     if (err != OMM_OK) {
         omm_chat_reply_fini(&reply);
         return err;
     }
     *out = reply;
     return OMM_OK;
-}
-
-omm_err omm_chat_parse(omm_chat_reply *out, omm_bytes text) {
-    return parse_reply(out, text, false);
-}
-
-omm_err omm_chat_parse_held(omm_chat_reply *out, omm_bytes text) {
-    return parse_reply(out, text, true);
 }
 
 void omm_chat_reply_fini(omm_chat_reply *reply) {

@@ -239,37 +239,45 @@ static json_t *usage_json(const job *j) {
                      "cached_tokens", reused, "completion_tokens_details", details);
 }
 
-/* In OpenAI's form. */
-static json_t *call_of(const job *j, const choice *c, size_t i, const char *name,
-                       omm_bytes arguments) {
+/* In OpenAI's form, or in a stream what comes behind its name. */
+static json_t *call_json(const job *j, const choice *c, size_t i, omm_bytes name,
+                         omm_bytes arguments) {
     char id[96];
     snprintf(id, sizeof id, "call_%s_%u_%zu", j->id, c->index, i);
-    return json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function", "name",
-                     name, "arguments", text_json(arguments));
+    if (name.size == 0)
+        return json_pack("{s:{s:o}}", "function", "arguments", text_json(arguments));
+    return json_pack("{s:s, s:s, s:{s:o, s:o}}", "id", id, "type", "function", "function", "name",
+                     text_json(name), "arguments", text_json(arguments));
 }
 
-/* Its arguments spelled as the model reads them, or as far as they came.  NULL: no memory. */
-static json_t *call_json(const job *j, const choice *c, size_t i) {
-    const omm_chat_reply *reply = &c->output.reply;
-    json_t *made = NULL;
-    omm_buf arguments;
-    if (i == reply->call_count) return call_of(j, c, i, reply->cut_name, reply->cut_arguments);
-    omm_buf_init(&arguments, OMM_JSON_BYTES_MAX);
-    if (omm_json_write_spaced(&arguments, reply->calls[i].arguments) == OMM_OK)
-        made = call_of(j, c, i, reply->calls[i].name, omm_buf_view(&arguments));
-    omm_buf_fini(&arguments);
-    return made;
+/* made is taken. */
+static bool add_call(json_t *calls, json_t *made) {
+    return made && json_array_append_new(calls, made) == 0;
 }
 
-/* In a stream each has its number. */
-static json_t *calls_json(const job *j, const choice *c, bool streamed) {
-    const omm_chat_reply *reply = &c->output.reply;
-    const size_t count = reply->call_count + (reply->cut && reply->cut_name[0]);
-    json_t *calls = json_array();
-    for (size_t i = 0; i < count; i++) {
-        json_t *made = call_json(j, c, i);
-        if (streamed && made) json_object_set_new(made, "index", json_integer((json_int_t)i));
-        if (!made || json_array_append_new(calls, made) != 0) {
+/* All of them, a cut one as far as it came; NULL: none, or no memory. */
+static json_t *calls_json(const job *j, const choice *c) {
+    const output *t = &c->output;
+    json_t *calls = output_calls(t) > 0 ? json_array() : NULL;
+    for (size_t i = 0; i < output_calls(t); i++)
+        if (!add_call(calls,
+                      call_json(j, c, i, output_call_name(t, i), output_call_arguments(t, i)))) {
+            json_decref(calls);
+            return NULL;
+        }
+    return calls;
+}
+
+/* What a stream has not had of them; NULL: nothing, or no memory.  Each has its number. */
+static json_t *fresh_calls(const job *j, choice *c) {
+    json_t *calls = NULL;
+    omm_bytes name, arguments;
+    size_t i = 0;
+    while (output_next_call(&c->output, &i, &name, &arguments)) {
+        json_t *made = call_json(j, c, i, name, arguments);
+        if (made) json_object_set_new(made, "index", json_integer((json_int_t)i));
+        if (!calls) calls = json_array();
+        if (!add_call(calls, made)) {
             json_decref(calls);
             return NULL;
         }
@@ -287,11 +295,11 @@ static json_t *finish_json(const choice *c) {
 static json_t *message_json(const job *j, const choice *c) {
     const omm_bytes content = output_content(&c->output);
     const omm_bytes thought = output_thought(&c->output);
-    const bool calls = output_has_calls(&c->output);
+    json_t *calls = calls_json(j, c);
     return json_pack("{s:s, s:o, s:n, s:o*, s:o*}", "role", "assistant", "content",
                      calls && content.size == 0 ? json_null() : text_json(content), "refusal",
                      "reasoning_content", thought.size ? text_json(thought) : NULL, "tool_calls",
-                     calls ? calls_json(j, c, false) : NULL);
+                     calls);
 }
 
 /* The prompt in front, where it is wanted. */
@@ -366,21 +374,21 @@ omm_err answer_begin(omm_buf *out, const job *j, const choice *c, const omm_serv
     return put_choice(out, j, c, o, text_json(omm_buf_view(echo)), json_null(), false);
 }
 
-static json_t *delta_json(const job *j, const choice *c, omm_bytes thought, omm_bytes fresh,
-                          bool last) {
+/* calls are taken. */
+static json_t *delta_json(const job *j, omm_bytes thought, omm_bytes fresh, json_t *calls) {
     if (!j->request.is_chat) return text_json(fresh);
     return json_pack("{s:o*, s:o*, s:o*}", "reasoning_content",
                      thought.size ? text_json(thought) : NULL, "content",
-                     fresh.size ? text_json(fresh) : NULL, "tool_calls",
-                     last && output_has_calls(&c->output) ? calls_json(j, c, true) : NULL);
+                     fresh.size ? text_json(fresh) : NULL, "tool_calls", calls);
 }
 
 omm_err answer_more(omm_buf *out, const job *j, choice *c, const omm_serve_options *o) {
     const bool last = c->output.finish != FINISH_NONE;
     const omm_bytes thought = output_next_thought(&c->output), fresh = output_next(&c->output);
     const size_t ready = ready_logprobs(c);
-    if (thought.size == 0 && fresh.size == 0 && ready == 0 && !last) return OMM_OK;
-    const omm_err err = put_choice(out, j, c, o, delta_json(j, c, thought, fresh, last),
+    json_t *calls = j->request.is_chat ? fresh_calls(j, c) : NULL;
+    if (thought.size == 0 && fresh.size == 0 && ready == 0 && !calls && !last) return OMM_OK;
+    const omm_err err = put_choice(out, j, c, o, delta_json(j, thought, fresh, calls),
                                    logprobs_json(j, c, ready), last);
     drop_logprobs(c, ready);
     return err;

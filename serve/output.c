@@ -40,11 +40,14 @@ omm_err output_init(output *t, const request *r, const omm_tokenizer *tokenizer,
     omm_buf_init(&t->fresh, TEXT_BYTES_MAX);
     omm_buf_init(&t->whole, TEXT_BYTES_MAX);
     OMM_TRY(add_stops(t, r));
-    return omm_buf_append(&t->whole, begun.data, begun.size);
+    OMM_TRY(omm_buf_append(&t->whole, begun.data, begun.size));
+    if (t->in_call) calls_begin(&t->calls);
+    for (size_t i = sizeof s_call - 1; t->in_call && i < begun.size; i++)
+        calls_take(&t->calls, begun.data[i], i);
+    return OMM_OK;
 }
 
 void output_fini(output *t) {
-    omm_chat_reply_fini(&t->reply);
     omm_stops_fini(&t->stops);
     omm_stops_fini(&t->own);
     omm_buf_fini(&t->fresh);
@@ -71,13 +74,10 @@ static bool has_stopped(const output *t) {
 
 /* A stop text that a call has in it ends nothing; what ends an answer stands behind calls, outside of their strings. */
 static omm_err push_to_call(output *t, uint8_t byte) {
-    if (!t->in_string) {
-        t->in_string = byte == '"';
-        return omm_stops_push(&t->whole, &t->own, omm_bytes_of(&byte, 1));
-    }
-    t->in_string = t->escaped || byte != '"';
-    t->escaped = !t->escaped && byte == '\\';
-    return omm_buf_append(&t->whole, &byte, 1);
+    const bool was_inside = t->calls.in_string;
+    calls_take(&t->calls, byte, t->whole.size + t->own.held.size);
+    return was_inside ? omm_buf_append(&t->whole, &byte, 1)
+                      : omm_stops_push(&t->whole, &t->own, omm_bytes_of(&byte, 1));
 }
 
 static omm_err push_byte(output *t, uint8_t byte) {
@@ -89,8 +89,11 @@ static omm_err push_byte(output *t, uint8_t byte) {
     t->mark = 0;
     omm_thought_look(&t->thought, omm_buf_view(&t->whole), false);
     if (is_thought(t) || has_stopped(t)) return OMM_OK;
+    OMM_TRY(omm_stops_flush(&t->whole, &t->stops));
     t->in_call = true;
-    return omm_stops_flush(&t->whole, &t->stops);
+    t->call_at = t->whole.size - (sizeof s_call - 1);
+    calls_begin(&t->calls);
+    return OMM_OK;
 }
 
 static omm_err push_text(output *t, omm_bytes text) {
@@ -107,16 +110,7 @@ static omm_err end(output *t, finish how) {
     OMM_TRY(push_text(t, omm_buf_view(&t->fresh)));
     OMM_TRY(omm_stops_flush(&t->whole, t->in_call ? &t->own : &t->stops));
     omm_thought_look(&t->thought, omm_buf_view(&t->whole), true);
-    if (!t->holds_calls) return OMM_OK;
-    /* A call that cannot be read is what the model said. */
-    omm_chat_reply reply = {0};
-    if (omm_chat_parse_held(&reply, content_so_far(t)) != OMM_OK) return OMM_OK;
-    if (reply.cut && how != FINISH_LENGTH) {
-        omm_chat_reply_fini(&reply);
-        return OMM_OK;
-    }
-    t->reply = reply;
-    if (reply.call_count > 0 && !reply.cut) t->finish = FINISH_CALLS;
+    if (output_calls(t) > 0 && !calls_is_cut(&t->calls)) t->finish = FINISH_CALLS;
     return OMM_OK;
 }
 
@@ -138,22 +132,21 @@ static bool is_space(uint8_t c) {
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
+/* Bytes at the end of a text that may become a call's mark. */
+static size_t marks_size(omm_bytes text) {
+    size_t n = sizeof s_call - 2 < text.size ? sizeof s_call - 2 : text.size;
+    while (n > 0 && memcmp(text.data + text.size - n, s_call, n) != 0) n--;
+    return n;
+}
+
 /* Bytes of the content for sure: no call, nor what may become one, nor white space in front of it. */
 static size_t content_size(const output *t) {
-    const size_t mark = sizeof s_call - 1;
     const omm_bytes text = content_so_far(t);
     size_t size = text.size;
-    const bool is_text = t->finish == FINISH_STOP || t->finish == FINISH_LENGTH;
-    if (!t->holds_calls || (is_text && !t->reply.cut)) return size;
-    const uint8_t *data = text.data;
-    const uint8_t *at = size ? memmem(data, size, s_call, mark) : NULL;
-    if (at) size = (size_t)(at - data);
-    for (size_t n = mark - 1 < size ? mark - 1 : size; !at && n > 0; n--)
-        if (memcmp(data + size - n, s_call, n) == 0) {
-            size -= n;
-            break;
-        }
-    while (size > 0 && is_space(data[size - 1])) size--;
+    const bool is_call = t->in_call && (output_calls(t) > 0 || t->finish != FINISH_STOP);
+    if (!t->holds_calls || (t->finish != FINISH_NONE && !is_call)) return size;
+    size = t->in_call ? t->call_at - content_begin(t) : size - marks_size(text);
+    while (size > 0 && is_space(text.data[size - 1])) size--;
     return size;
 }
 
@@ -192,6 +185,32 @@ omm_bytes output_content(const output *t) {
     return omm_bytes_of(t->whole.data + content_begin(t), content_size(t));
 }
 
-bool output_has_calls(const output *t) {
-    return t->reply.call_count > 0 || (t->reply.cut && t->reply.cut_name[0]);
+size_t output_calls(const output *t) {
+    return calls_named(&t->calls);
+}
+
+omm_bytes output_call_name(const output *t, size_t i) {
+    const drawn_call *call = &t->calls.list[i];
+    return omm_bytes_of(t->whole.data + call->name, call->name_end - call->name);
+}
+
+omm_bytes output_call_arguments(const output *t, size_t i) {
+    const drawn_call *call = &t->calls.list[i];
+    const size_t end = call->arguments_end ? call->arguments_end : t->whole.size;
+    if (!call->arguments || call->arguments >= t->whole.size) return omm_bytes_str("");
+    return omm_bytes_of(t->whole.data + call->arguments,
+                        (end < t->whole.size ? end : t->whole.size) - call->arguments);
+}
+
+bool output_next_call(output *t, size_t *i, omm_bytes *name, omm_bytes *arguments) {
+    if (t->calls_sent == output_calls(t)) return false;
+    const omm_bytes all = output_call_arguments(t, t->calls_sent);
+    const bool ended = t->calls.list[t->calls_sent].arguments_end > 0;
+    *i = t->calls_sent;
+    *name = t->call_told ? omm_bytes_str("") : output_call_name(t, *i);
+    *arguments = omm_bytes_of(all.data + t->arguments_sent, all.size - t->arguments_sent);
+    t->calls_sent += ended;
+    t->call_told = !ended;
+    t->arguments_sent = ended ? 0 : all.size;
+    return name->size > 0 || arguments->size > 0;
 }

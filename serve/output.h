@@ -6,6 +6,7 @@
 #ifndef SERVE_OUTPUT_H
 #define SERVE_OUTPUT_H
 
+#include "calls.h"
 #include "request.h"
 
 #include "omm/thinking.h"
@@ -18,11 +19,13 @@ typedef struct output {
     omm_detok detok;
     omm_stops stops;
     omm_stops own;  /* of them, those of the template: inside a call no others end a text */
-    uint8_t mark;   /* bytes of the mark that begins a call */
+    uint8_t mark;   /* bytes of the mark that begins the first call */
     bool in_call;   /* behind it */
-    bool in_string; /* of the call */
-    bool escaped;   /* in it: behind a backslash */
-    omm_buf fresh;  /* characters on their way through stops */
+    size_t call_at; /* where it begins */
+    drawn_calls calls;
+    size_t calls_sent, arguments_sent; /* to who reads a stream: whole ones; of the next one */
+    bool call_told;                    /* the next one's name has been sent */
+    omm_buf fresh;                     /* characters on their way through stops */
     omm_buf
         whole; /* so far; begins with what the prompt has begun: a call that was asked for, or a thought */
     size_t begun; /* of it, that */
@@ -34,8 +37,6 @@ typedef struct output {
     uint32_t thought_tokens;  /* of them */
     size_t bytes, characters; /* that tokens have come to, those held back among them */
     finish finish;
-    omm_chat_reply
-        reply; /* once it has ended: with its calls, and what there is of one that is cut */
 } output;
 
 /* Borrows the request.  tokens_max: what the context has room for, or less.  Errors: NOMEM, USAGE (stops). */
@@ -52,8 +53,13 @@ size_t output_settled(const output *t);
 /* All that is thought, and all that is content, of a text that has ended. */
 omm_bytes output_thought(const output *t);
 omm_bytes output_content(const output *t);
-/* Has a text that has ended calls, or a part of one that has its name? */
-bool output_has_calls(const output *t);
+/* Calls of which there is a name; the last one may be cut, or still go on. */
+size_t output_calls(const output *t);
+omm_bytes output_call_name(const output *t, size_t i);
+omm_bytes output_call_arguments(const output *t, size_t i); /* so far, as they were drawn */
+/* What may be sent of calls now and has not been: of call *i, its name where it has not been told (else empty), and what has
+ * come of its arguments; counts as sent.  False: nothing. */
+bool output_next_call(output *t, size_t *i, omm_bytes *name, omm_bytes *arguments);
 /* Of a token that ended at this byte of what tokens have come to: is it of the thought? */
 bool output_is_thought(const output *t, size_t end);
 

@@ -151,7 +151,7 @@ static void check_example(request *r, const served *s, const thoughtful *t) {
         exit(1);
     }
     CHECK_EQ(o.finish, x->finish);
-    CHECK_EQ(o.reply.call_count, x->calls);
+    CHECK_EQ(output_calls(&o), x->calls);
     if (x->content) CHECK(omm_bytes_equal(content, omm_bytes_str(x->content)));
     CHECK(o.tokens <= x->tokens_max);
     CHECK_EQ(strcmp(s_thought, t->thought), 0);
@@ -184,8 +184,9 @@ static const struct {
     {"I add. " CALL "\n" CUT "1+1", "I add.", 1, "calculator {\"expression\": \"1+1"},
     {CUT "</tool_call>", "", 0, "calculator {\"expression\": \"</tool_call>"},
     {CUT "}\"}", "", 0, "calculator {\"expression\": \"}\"}"},
-    {CUT "\\\"\"}}\n</tool", "", 0, "calculator {\"expression\": \"\\\"\"}"},
-    {CUT "\", \"a\": [[]]}}", "", 0, "calculator {\"expression\": \"\", \"a\": [[]]}"},
+    {CUT "\\\"\"}", "", 0, "calculator {\"expression\": \"\\\"\"}"},
+    {CUT "1\"}}\n</tool", "", 1, NULL}, /* whole, but for its mark */
+    {CUT "\", \"a\": [[]]}", "", 0, "calculator {\"expression\": \"\", \"a\": [[]]}"},
     {"<tool_call>\n{\"name\": \"calculator\"", "", 0, "calculator "},
     {"So. <tool_call>\n{\"name\": \"calcu", "So.", 0, " "},
     {"So. <tool_call>", "So.", 0, " "},
@@ -203,17 +204,18 @@ static uint32_t count_tokens(const served *s, const char *text) {
 }
 
 static void check_cut(const output *o, size_t i) {
-    char got[256] = "";
-    const omm_chat_reply *reply = &o->reply;
+    char got[256] = " ";
     const char *wanted = s_cuts[i].cut;
-    snprintf(got, sizeof got, "%s %.*s", reply->cut_name, (int)reply->cut_arguments.size,
-             (const char *)reply->cut_arguments.data);
-    CHECK_EQ(reply->cut, wanted != NULL);
+    const size_t count = output_calls(o), at = s_cuts[i].calls;
+    CHECK_EQ(count, at + (wanted && wanted[0] != ' '));
+    CHECK_EQ(calls_is_cut(&o->calls), wanted != NULL);
+    for (size_t k = at; k < count; k++)
+        snprintf(got, sizeof got, "%.*s %.*s", (int)output_call_name(o, k).size,
+                 (const char *)output_call_name(o, k).data, (int)output_call_arguments(o, k).size,
+                 (const char *)output_call_arguments(o, k).data);
     if (wanted) CHECK_EQ(strcmp(got, wanted), 0);
-    CHECK_EQ(reply->call_count, s_cuts[i].calls);
-    CHECK_EQ(output_has_calls(o), reply->call_count > 0 || (wanted && wanted[0] != ' '));
     CHECK(omm_bytes_equal(output_content(o), omm_bytes_str(s_cuts[i].content)));
-    CHECK_EQ(o->finish, FINISH_LENGTH);
+    CHECK_EQ(o->finish, wanted || at == 0 ? FINISH_LENGTH : FINISH_CALLS);
 }
 
 static void test_cuts(const served *s) {
@@ -228,6 +230,43 @@ static void test_cuts(const served *s) {
         check_cut(&o, i);
         output_fini(&o);
     }
+    omm_free(r);
+}
+
+/* A call is sent while it is drawn: its name once, then its arguments piece by piece. */
+static void test_streamed(const served *s) {
+    static const char text[] = "I add. " CALL "\n<tool_call>{\"name\": \"g\", \"arguments\": {}}"
+                               "</tool_call>";
+    static const char wanted[] = "0 calculator: {\"expression\": \"1+1\"}1 g: {}";
+    request *r = (request *)omm_alloc(1, sizeof *r);
+    omm_tokens ids;
+    char got[512] = "";
+    size_t at = 0, pieces_sent = 0;
+    output o;
+    CHECK(r != NULL);
+    r->is_chat = r->has_tools = true;
+    omm_tokens_init(&ids, 1 << 12);
+    CHECK_OK(omm_tokenizer_encode(&ids, s->tokenizer, omm_bytes_str(text), OMM_TOKENIZE_CONTINUE));
+    CHECK_OK(omm_tokens_push(&ids, omm_tokenizer_eos(s->tokenizer)));
+    CHECK_OK(output_init(&o, r, s->tokenizer, 200));
+    for (size_t i = 0; i < ids.count; i++) {
+        omm_bytes name, arguments;
+        size_t call = 9;
+        CHECK_OK(output_push(&o, ids.ids[i]));
+        while (output_next_call(&o, &call, &name, &arguments)) {
+            if (name.size > 0)
+                at += (size_t)sprintf(got + at, "%zu %.*s: ", call, (int)name.size,
+                                      (const char *)name.data);
+            at += (size_t)sprintf(got + at, "%.*s", (int)arguments.size,
+                                  (const char *)arguments.data);
+            pieces_sent++;
+        }
+    }
+    CHECK_EQ(strcmp(got, wanted), 0);
+    CHECK(pieces_sent > 6);
+    CHECK_EQ(o.finish, FINISH_CALLS);
+    output_fini(&o);
+    omm_tokens_fini(&ids);
     omm_free(r);
 }
 
@@ -256,7 +295,8 @@ static void test_own_stops(const served *s) {
     r->stop_count = 0;
     CHECK_OK(output_init(&o, r, other.tokenizer, count_tokens(&other, cut)));
     pieces(sent, &o, &other, cut, true);
-    CHECK(o.reply.cut && omm_bytes_equal(o.reply.cut_arguments, omm_bytes_str("{\"a\": [")));
+    CHECK_EQ(output_calls(&o), 1);
+    CHECK(omm_bytes_equal(output_call_arguments(&o, 0), omm_bytes_str("{\"a\": [")));
     output_fini(&o);
     omm_tokenizer_close(other.tokenizer);
     omm_free(r);
@@ -287,6 +327,7 @@ int main(void) {
     served_open(&s);
     test_examples(&s);
     test_cuts(&s);
+    test_streamed(&s);
     test_own_stops(&s);
     test_pieces(&s);
     served_close(&s);

@@ -235,6 +235,12 @@ static void test_logprobs_stopped(unsigned port) {
     answer_fini(&a);
 }
 
+static size_t count_words(const char *text, const char *word) {
+    size_t count = 0;
+    for (const char *p = text; (p = strstr(p, word)) != NULL; p += strlen(word)) count++;
+    return count;
+}
+
 #define SUM                                                                                        \
     "\"messages\": [{\"role\": \"user\", \"content\": \"What is 12 * 7?\"}], \"temperature\": 0, " \
     "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"calculator\", "               \
@@ -252,6 +258,11 @@ static void test_tools(unsigned port) {
     char got[4096];
     join_stream(got, sizeof got, a.body, "choices.0.delta.tool_calls.0.function.arguments");
     CHECK_EQ(strcmp(got, "{\"expression\": \"12*7\"}"), 0);
+    CHECK(count_words(a.body, "\"tool_calls\":") > 4); /* while it is written */
+    join_stream(got, sizeof got, a.body, "choices.0.delta.tool_calls.0.function.name");
+    CHECK_EQ(strcmp(got, "calculator"), 0);
+    join_stream(got, sizeof got, a.body, "choices.0.delta.tool_calls.0.type");
+    CHECK_EQ(strcmp(got, "function"), 0);
     join_stream(got, sizeof got, a.body, "choices.0.delta.content");
     CHECK_EQ(strcmp(got, ""), 0);
     answer_fini(&a);

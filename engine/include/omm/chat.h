@@ -159,18 +159,12 @@ typedef struct omm_chat_reply {
     omm_bytes content; /* what stands outside of calls, trimmed; borrowed from the text */
     omm_tool_call calls[OMM_CHAT_CALLS_MAX];
     size_t call_count;
-    bool cut; /* omm_chat_parse_held: the text ends inside one more call */
-    char cut_name[OMM_CHAT_NAME_MAX + 1]; /* its name, "" while that is not whole */
-    omm_bytes cut_arguments;              /* what there is of them; borrowed from the text */
 } omm_chat_reply;
 
 /* Take an assistant turn apart.  A call is exactly {"name": string, "arguments": object}; text may
  * stand before the first call, only white space between and after.  Release with
  * omm_chat_reply_fini.  Errors: FORMAT (what is wrong, for the model or the user), TOO_BIG, NOMEM. */
 OMM_CHECKED omm_err omm_chat_parse(omm_chat_reply *out, omm_bytes text);
-/* The same of a text whose calls are held to a grammar (omm_grammar_open_calls), so that each of them is one: its JSON may be
- * of any size, of a member that stands twice the last one counts, a closing mark before the first call is text, and the last call may be cut. */
-OMM_CHECKED omm_err omm_chat_parse_held(omm_chat_reply *out, omm_bytes text);
 void omm_chat_reply_fini(omm_chat_reply *reply);
 
 /* Append a call as the model writes it: <tool_call>\n{...}\n</tool_call>, keys in the order of the
