@@ -104,7 +104,7 @@ static void test_texts(void) {
         CALL("timer", "{\"minutes\": 90}"),
         CALL("timer", "{\"minutes\": 9, \"label\": \"<tool_call> </tool_call>\"}"),
         CALL("tree", "{\"of\": [[], [[]]]}"),
-        CALL("loose", "{\"day\": \"never\", \"x\": -1.5, \"y\": {\"a\": [null]}, \"z\": 1}"),
+        CALL("loose", "{\"day\": \"never\", \"x\": 1.5, \"y\": {\"a\": [null]}, \"z\": 1}"),
         CALL("loose", "{\"y\": 1}"),
         CALL("bare", "{\"a\": {\"b\": [1, 2]}, \"c\": null}"),
         "<think>" ONE "</think>" ONE, /* two calls where nobody thinks: see below */
@@ -261,8 +261,11 @@ static const struct {
     const char *parameters, *yes[6], *no[8];
 } s_loose[] = {
     {OBJECT("\"a\": {\"type\": \"number\", \"minimum\": 0, \"maximum\": 2}") "}",
-     {"{\"a\": 7.5}", "{}"},
-     {"{\"a\": \"x\"}", "{\"b\": 1}"}},
+     {"{\"a\": 1.5}", "{}"},
+     {"{\"a\": 7.5}", "{\"a\": \"x\"}", "{\"b\": 1}"}},
+    {OBJECT("\"a\": {\"type\": \"number\", \"minimum\": 2, \"maximum\": 1}") "}",
+     {"{\"a\": 7.5}", "{\"a\": 1e5}"}, /* of the range nothing is left */
+     {"{\"a\": \"x\"}"}},
     {OBJECT("\"a\": {\"type\": \"integer\", \"minimum\": 2.5, \"exclusiveMinimum\": true}") "}",
      {"{\"a\": 0}"}, /* of the range nothing is left */
      {"{\"a\": \"x\"}", "{\"a\": 1.5}"}},

@@ -4,6 +4,7 @@
  *   grammar_schema.c  JSON Schema --> rules
  *   grammar_calls.c   tools --> rules
  *   grammar_match.c   byte after byte through rules
+ *   grammar_number.c  the same through a number
  *   grammar_text.c    the same through a whole text, with what stands around calls
  *   lexicon.c         the tokens as a tree of bytes
  *   constraint.c      which tokens may follow
@@ -33,6 +34,13 @@ typedef enum rule_kind {
     RULE_CHOICE, /* one of its parts; after grammar_finish these are of other kinds */
 } rule_kind;
 
+/* whole + nano / 10^9, both of one sign. */
+#define DECIMAL_DIGITS 9u
+typedef struct decimal {
+    int64_t whole;
+    int32_t nano;
+} decimal;
+
 typedef struct rule {
     rule_kind kind;
     uint32_t first,
@@ -41,7 +49,9 @@ typedef struct rule {
     bool switches;  /* TEXTS: what stands around goes on as the rule that is the text's member */
     uint32_t rest;  /* OBJECT, ARRAY: what may come after those; RULE_NONE: nothing */
     uint32_t min, max; /* STRING: characters; ARRAY: items */
-    int64_t low, high; /* INTEGER: its value, at most INTEGER_MAX on either side */
+    decimal low,
+        high; /* INTEGER, and NUMBER of a range: its value, less than INTEGER_MAX + 1 on either side */
+    bool ranged;     /* that; all INTEGER are */
     uint32_t height; /* values inside one another that the flattest text takes, itself among them */
     uint32_t path;   /* where it stands in the schema, in bytes; for errors */
 } rule;
@@ -213,6 +223,16 @@ bool match_is_whole(const omm_grammar *g, const crowd *c);
 uint32_t match_room(const omm_grammar *g, const crowd *c);
 /* Frames that no thread stands in any more go. */
 void match_compact(crowd *c, frames *f);
+
+/* ---- numbers: grammar_number.c --------------------------------------------------------------------- */
+
+int decimal_compare(decimal a, decimal b);
+/* An end of a range, which the number may be or (exclusive) not; of what is beyond all numbers the first beyond. */
+decimal decimal_bound(const json_t *number, bool is_low, bool exclusive);
+decimal decimal_whole(decimal a, bool up); /* the nearest integer on one side */
+/* One more byte; INTEGER and NUMBER.  False: it may not follow. */
+bool number_step(thread *t, const rule *r, uint8_t byte);
+bool number_can_end(const thread *t, const rule *r);
 
 /* ---- a whole text: grammar_text.c ------------------------------------------------------------------ */
 

@@ -7,9 +7,6 @@
  * Every thread can be ended: one that has no room for the values that it needs does not begin (rule.height). */
 #include "grammar_internal.h"
 
-#define FRACTION_DIGITS_MAX 17u
-#define EXPONENT_DIGITS_MAX 2u
-
 typedef struct step {
     const omm_grammar *g;
     frames *f;
@@ -105,92 +102,10 @@ static bool step_string(thread *t, const rule *r, uint8_t b) {
     return true;
 }
 
-/* ---- numbers ------------------------------------------------------------------------------------- */
-
-static bool is_digit(uint8_t b) {
-    return b >= '0' && b <= '9';
-}
-
 static bool go(thread *t, phase next, uint32_t at) {
     t->phase = (uint8_t)next;
     t->at = at;
     return true;
-}
-
-static bool begin_digits(thread *t, uint8_t b) {
-    return is_digit(b) && go(t, b == '0' ? PHASE_ZERO : PHASE_DIGITS, 1);
-}
-
-/* Behind a digit. */
-static bool more_digits(thread *t, uint8_t b, uint32_t most) {
-    if (!is_digit(b) || t->at == most) return false;
-    t->at++;
-    return true;
-}
-
-static bool begin_exponent(thread *t, uint8_t b) {
-    return (b == 'e' || b == 'E') && go(t, PHASE_E, 0);
-}
-
-static bool step_number(thread *t, uint8_t b) {
-    switch (t->phase) {
-    case PHASE_BEGIN: return b == '-' ? go(t, PHASE_SIGN, 0) : begin_digits(t, b);
-    case PHASE_SIGN: return begin_digits(t, b);
-    case PHASE_DIGITS:
-        if (more_digits(t, b, INTEGER_DIGITS_MAX)) return true;
-        break;
-    case PHASE_POINT: return is_digit(b) && go(t, PHASE_FRACTION, 1);
-    case PHASE_FRACTION: return more_digits(t, b, FRACTION_DIGITS_MAX) || begin_exponent(t, b);
-    case PHASE_E:
-        if (b == '+' || b == '-') return go(t, PHASE_E_SIGN, 0);
-        return is_digit(b) && go(t, PHASE_EXPONENT, 1);
-    case PHASE_E_SIGN: return is_digit(b) && go(t, PHASE_EXPONENT, 1);
-    case PHASE_EXPONENT: return more_digits(t, b, EXPONENT_DIGITS_MAX);
-    default: break;
-    }
-    return b == '.' ? go(t, PHASE_POINT, 0) : begin_exponent(t, b);
-}
-
-static int64_t value_of(const thread *t) {
-    return (int64_t)((uint64_t)t->hi << 32 | t->lo);
-}
-
-/* What an integer of this sign may be without it: *low .. *high. */
-static void sizes(int64_t *low, int64_t *high, const thread *t, const rule *r) {
-    *low = t->letter ? -r->high : r->low;
-    *high = t->letter ? -r->low : r->high;
-    if (*low < 0) *low = 0;
-}
-
-static bool is_in_range(const thread *t, const rule *r) {
-    int64_t low = 0, high = 0;
-    sizes(&low, &high, t, r);
-    return value_of(t) >= low && value_of(t) <= high;
-}
-
-/* Is there one in the range that begins with these digits? */
-static bool may_be_in_range(const thread *t, const rule *r) {
-    int64_t low = 0, high = 0, first = value_of(t), last = first;
-    sizes(&low, &high, t, r);
-    if (first == 0) return is_in_range(t, r); /* nothing follows a zero */
-    for (uint32_t digits = t->at; digits < INTEGER_DIGITS_MAX; digits++) {
-        if (last >= low && first <= high) return true;
-        first *= 10;
-        last = last * 10 + 9;
-    }
-    return last >= low && first <= high;
-}
-
-static bool step_integer(thread *t, const rule *r, uint8_t b) {
-    if (t->phase == PHASE_BEGIN && b == '-') {
-        t->letter = 1;
-        return r->low <= 0 && go(t, PHASE_SIGN, 0);
-    }
-    if (!is_digit(b) || t->phase == PHASE_ZERO || t->at == INTEGER_DIGITS_MAX) return false;
-    const uint64_t value = (uint64_t)value_of(t) * 10 + (uint64_t)(b - '0');
-    t->lo = (uint32_t)value;
-    t->hi = (uint32_t)(value >> 32);
-    return go(t, value ? PHASE_DIGITS : PHASE_ZERO, t->at + 1) && may_be_in_range(t, r);
 }
 
 /* ---- one of some texts ------------------------------------------------------------------------------- */
@@ -406,8 +321,8 @@ static bool go_on(const step *s, thread *t) {
     case RULE_STRING:
         if (t->phase == PHASE_BEGIN) return s->byte == '"' && go(t, PHASE_STRING, 0);
         return step_string(t, r, s->byte);
-    case RULE_INTEGER: return step_integer(t, r, s->byte);
-    case RULE_NUMBER: return step_number(t, s->byte);
+    case RULE_INTEGER:
+    case RULE_NUMBER: return number_step(t, r, s->byte);
     case RULE_OBJECT: return step_object(s, t, r);
     case RULE_ARRAY: return step_array(s, t, r);
     default: break;
@@ -420,9 +335,8 @@ static bool can_end(const omm_grammar *g, const thread *t) {
     switch (t->phase) {
     case PHASE_ZERO:
     case PHASE_DIGITS:
-        return g->rules[t->rule].kind != RULE_INTEGER || is_in_range(t, &g->rules[t->rule]);
+    case PHASE_FRACTION: return number_can_end(t, &g->rules[t->rule]);
     case PHASE_DONE:
-    case PHASE_FRACTION:
     case PHASE_EXPONENT: return true;
     case PHASE_TEXT: return g->texts[t->lo].size == t->pos; /* the shortest stands first */
     default: return false;

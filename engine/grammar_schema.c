@@ -4,7 +4,6 @@
 
 #include "omm/mem.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -12,7 +11,7 @@
 #define SUPPORTED                                                                                  \
     "supported: type, enum, const, anyOf, oneOf, allOf of one, $ref to # or #/$defs/NAME, "        \
     "properties, required, additionalProperties, items, prefixItems, minItems, maxItems, "         \
-    "minLength, maxLength; of integers minimum, maximum, exclusiveMinimum, exclusiveMaximum"
+    "minLength, maxLength; of numbers minimum, maximum, exclusiveMinimum, exclusiveMaximum"
 
 typedef struct target {
     json_t *schema;
@@ -105,52 +104,52 @@ static omm_err read_limits(rule *r, const compiler *c, const json_t *schema, con
     return OMM_OK;
 }
 
-/* The nearest integer on one side of a number; of what is beyond all of them the first beyond. */
-static int64_t to_integer(const json_t *number, bool up) {
-    const double most = (double)(INTEGER_MAX + 1);
-    double v = json_real_value(number);
-    if (json_is_integer(number)) {
-        const json_int_t whole = json_integer_value(number);
-        if (whole > INTEGER_MAX) return INTEGER_MAX + 1;
-        return whole < -INTEGER_MAX ? -INTEGER_MAX - 1 : whole;
-    }
-    v = up ? ceil(v) : floor(v);
-    if (v > most) v = most;
-    return (int64_t)(v < -most ? -most : v);
-}
-
-/* move: to the first value that may be, where the schema's end may not. */
-static omm_err read_bound(int64_t *out, const compiler *c, const json_t *schema, const char *key,
-                          int64_t move, bool up) {
+static omm_err read_bound(decimal *out, const compiler *c, const json_t *schema, const char *key,
+                          bool is_low, bool exclusive) {
     const json_t *value = json_object_get(schema, key);
     if (!value) return OMM_OK;
     if (!json_is_number(value)) return malformed(c, key, "are numbers");
-    *out = to_integer(value, up) + move;
+    const decimal bound = decimal_bound(value, is_low, exclusive);
+    if ((decimal_compare(bound, *out) > 0) == is_low) *out = bound;
     return OMM_OK;
 }
 
+static void set_all(rule *r) {
+    const int32_t nano = r->kind == RULE_NUMBER ? 999999999 : 0;
+    r->low = (decimal){-INTEGER_MAX, -nano};
+    r->high = (decimal){INTEGER_MAX, nano};
+}
+
 static omm_err read_bounds(rule *r, const compiler *c, const json_t *schema) {
-    int64_t low = -INTEGER_MAX, high = INTEGER_MAX;
-    OMM_TRY(read_bound(&low, c, schema, "minimum", 0, true));
-    if (low > r->low) r->low = low;
-    OMM_TRY(read_bound(&low, c, schema, "exclusiveMinimum", 1, false));
-    if (low > r->low) r->low = low;
-    OMM_TRY(read_bound(&high, c, schema, "maximum", 0, false));
-    if (high < r->high) r->high = high;
-    OMM_TRY(read_bound(&high, c, schema, "exclusiveMaximum", -1, true));
-    if (high < r->high) r->high = high;
-    if (r->low <= r->high) return OMM_OK;
-    return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s: no integer of up to %u digits is in the range",
-                     c->path, INTEGER_DIGITS_MAX);
+    OMM_TRY(read_bound(&r->low, c, schema, "minimum", true, false));
+    OMM_TRY(read_bound(&r->low, c, schema, "exclusiveMinimum", true, true));
+    OMM_TRY(read_bound(&r->high, c, schema, "maximum", false, false));
+    OMM_TRY(read_bound(&r->high, c, schema, "exclusiveMaximum", false, true));
+    if (r->kind == RULE_INTEGER) {
+        r->low = decimal_whole(r->low, true);
+        r->high = decimal_whole(r->high, false);
+    }
+    if (decimal_compare(r->low, r->high) <= 0) return OMM_OK;
+    return omm_raise(OMM_ERR_UNSUPPORTED,
+                     "%.200s: no number of up to %u digits and %u behind the point is in the range",
+                     c->path, INTEGER_DIGITS_MAX, r->kind == RULE_NUMBER ? DECIMAL_DIGITS : 0);
+}
+
+static bool has_range(const json_t *schema) {
+    static const char *const keys[] = {"minimum", "maximum", "exclusiveMinimum",
+                                       "exclusiveMaximum"};
+    for (size_t i = 0; i < 4; i++)
+        if (json_object_get(schema, keys[i])) return true;
+    return false;
 }
 
 static omm_err read_range(rule *r, const compiler *c, const json_t *schema) {
-    r->low = -INTEGER_MAX;
-    r->high = INTEGER_MAX;
+    r->ranged = r->kind == RULE_INTEGER || has_range(schema);
+    set_all(r);
     const omm_err err = read_bounds(r, c, schema);
     if (!is_left_out(c, err)) return err;
-    r->low = -INTEGER_MAX;
-    r->high = INTEGER_MAX;
+    r->ranged = r->kind == RULE_INTEGER;
+    set_all(r);
     return OMM_OK;
 }
 
@@ -465,27 +464,22 @@ static omm_err compile_type(uint32_t *out, compiler *c, json_t *schema, unsigned
     case TYPE_BOOLEAN: return grammar_add_literals(out, c->g, words, 2);
     case TYPE_NULL: return grammar_add_literals(out, c->g, words + 2, 1);
     case TYPE_INTEGER:
-        made.kind = RULE_INTEGER;
+    case TYPE_NUMBER:
+        made.kind = type == TYPE_INTEGER ? RULE_INTEGER : RULE_NUMBER;
         OMM_TRY(read_range(&made, c, schema));
         return add(out, c, made);
-    case TYPE_NUMBER: made.kind = RULE_NUMBER; return add(out, c, made);
     default: break;
     }
     OMM_TRY(read_limits(&made, c, schema, "minLength", "maxLength"));
     return add(out, c, made);
 }
 
-static const char *const s_range[] = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"};
-
-/* Numbers with fractions are kept to none. */
+/* Other values have none. */
 static omm_err check_range(const compiler *c, const json_t *schema, unsigned set) {
-    const bool integers = set & 1u << TYPE_INTEGER, numbers = set & 1u << TYPE_NUMBER;
-    for (size_t i = 0; i < sizeof s_range / sizeof s_range[0] && !c->lenient; i++)
-        if (json_object_get(schema, s_range[i]) && (numbers || !integers))
-            return omm_raise(OMM_ERR_UNSUPPORTED,
-                             "%.200s: %s of what is no integer is not supported; " SUPPORTED,
-                             c->path, s_range[i]);
-    return OMM_OK;
+    const bool numbers = set & (1u << TYPE_INTEGER | 1u << TYPE_NUMBER);
+    if (numbers || c->lenient || !has_range(schema)) return OMM_OK;
+    return omm_raise(OMM_ERR_UNSUPPORTED,
+                     "%.200s: a range of what is no number is not supported; " SUPPORTED, c->path);
 }
 
 static omm_err compile_types(uint32_t *out, compiler *c, json_t *schema) {

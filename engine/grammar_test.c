@@ -30,17 +30,22 @@ static const struct {
     {"false", OMM_ERR_UNSUPPORTED, "#: false"},
     {"{\"pattern\": \"x\"}", OMM_ERR_UNSUPPORTED, "#: pattern is not supported; supported: type, "},
     {"{\"type\": \"string\", \"format\": \"date\"}", OMM_ERR_UNSUPPORTED, "#: format is not"},
-    {"{\"type\": \"number\", \"minimum\": 0}", OMM_ERR_UNSUPPORTED,
-     "#: minimum of what is no integer is not supported"},
-    {"{\"type\": [\"integer\", \"number\"], \"maximum\": 0}", OMM_ERR_UNSUPPORTED, "#: maximum of"},
-    {"{\"exclusiveMinimum\": 0}", OMM_ERR_UNSUPPORTED, "#: exclusiveMinimum of"},
+    {"{\"type\": \"string\", \"minimum\": 0}", OMM_ERR_UNSUPPORTED,
+     "#: a range of what is no number is not supported"},
+    {"{\"exclusiveMinimum\": 0}", OMM_ERR_UNSUPPORTED, "#: a range of what is no number"},
+    {"{\"type\": \"number\", \"minimum\": 0.3, \"exclusiveMaximum\": 0.3}", OMM_ERR_UNSUPPORTED,
+     "#: no number of up to 18 digits and 9 behind the point is in the range"},
+    {"{\"type\": \"number\", \"exclusiveMinimum\": 0, \"maximum\": 1e-10}", OMM_ERR_UNSUPPORTED,
+     "#: no number of"},
+    {"{\"type\": \"integer\", \"minimum\": 1.2, \"maximum\": 1.8}", OMM_ERR_UNSUPPORTED,
+     "#: no number of up to 18 digits and 0 behind"},
     {"{\"type\": \"integer\", \"multipleOf\": 2}", OMM_ERR_UNSUPPORTED, "#: multipleOf is not"},
     {"{\"type\": \"integer\", \"minimum\": true}", OMM_ERR_FORMAT,
      "#/minimum: accepted are numbers"},
     {"{\"type\": \"integer\", \"minimum\": 5, \"exclusiveMaximum\": 5}", OMM_ERR_UNSUPPORTED,
-     "#: no integer of up to 18 digits"},
+     "#: no number of up to 18 digits"},
     {"{\"type\": \"integer\", \"minimum\": 1000000000000000000}", OMM_ERR_UNSUPPORTED,
-     "#: no integer of up to 18 digits"},
+     "#: no number of up to 18 digits"},
     {"{\"properties\": {\"a\": {\"items\": {\"not\": {}}}}}", OMM_ERR_UNSUPPORTED,
      "#/properties/a/items: not is not supported"},
     {"{\"anyOf\": [{}, {\"additionalProperties\": {\"if\": {}}}]}", OMM_ERR_UNSUPPORTED,
@@ -179,6 +184,16 @@ static const texts s_texts[] = {
     {"{\"type\": \"integer\", \"exclusiveMinimum\": 1.0, \"exclusiveMaximum\": 4.0}",
      {"2", "3"},
      {"1", "4"}},
+    {"{\"type\": \"number\", \"minimum\": 0.1, \"exclusiveMaximum\": 1.5}",
+     {"0.1", "0.100000001", "0.2", "1", "1.0", "1.499999999", "1.10"},
+     {"0", "0.0", "0.09", "1.5", "1.50", "1.6", "2", "10", "-0.5", "1e0", "0.1000000001", "1."}},
+    {"{\"type\": [\"number\", \"null\"], \"exclusiveMinimum\": -2.5, \"maximum\": 0}",
+     {"-2.4", "-2.499999999", "-0", "0", "0.0", "-0.0", "null", "-1"},
+     {"-2.5", "-2.50", "-3", "0.1", "1", "-25"}},
+    {"{\"type\": \"number\", \"minimum\": 1700000000000.5}",
+     {"1700000000000.5", "1700000000001", "999999999999999999.9"},
+     {"1700000000000", "1700000000000.4", "1e30"}},
+    {"{\"type\": [\"integer\", \"number\"], \"maximum\": 0.5}", {"0.5", "-7"}, {"0.6", "1"}},
     {"{\"type\": \"integer\", \"minimum\": -1e300, \"maximum\": 1e300}",
      {"-999999999999999999", "999999999999999999"},
      {"1000000000000000000"}},
@@ -304,6 +319,71 @@ static omm_err open_made(omm_grammar **g, json_t *schema) {
     const omm_err err = omm_grammar_open_schema(g, schema);
     json_decref(schema);
     return err;
+}
+
+typedef struct span {
+    const char *schema;
+    int low, high; /* in hundredths, both in it */
+    bool open;     /* at an end: more than two digits may lead into it */
+} span;
+
+typedef struct spelled {
+    char text[8];
+    bool in;
+} spelled;
+
+enum { SPELLED_MAX = 2 * 20 * 111 };
+
+/* All numbers of up to two digits behind the point, up to 20. */
+static size_t spell_all(spelled *list, const span *s) {
+    static const int tens[] = {1, 10, 100};
+    size_t count = 0;
+    for (int i = 0; i < 2 * 20 * 3; i++) {
+        const int minus = i % 2, whole = i / 2 % 20, digits = i / 40;
+        for (int f = 0; f < tens[digits]; f++) {
+            const int size = whole * 100 + f * tens[2 - digits], value = minus ? -size : size;
+            spelled *one = &list[count++];
+            one->in = value >= s->low && value <= s->high;
+            if (digits > 0)
+                sprintf(one->text, "%s%d.%0*d", minus ? "-" : "", whole, digits, f);
+            else
+                sprintf(one->text, "%s%d", minus ? "-" : "", whole);
+        }
+    }
+    return count;
+}
+
+/* Those of the range and no other, and no digit without one that it leads to. */
+static void check_span(const span *s) {
+    static spelled list[SPELLED_MAX];
+    omm_grammar *g = NULL;
+    const size_t count = spell_all(list, s);
+    CHECK_OK(open_schema(&g, s->schema));
+    for (size_t i = 0; i < count; i++) {
+        bool whole = false, begins = false;
+        const char *text = list[i].text;
+        const size_t at = follow(&whole, g, text, strlen(text));
+        for (size_t k = 0; k < count && !begins; k++)
+            begins = list[k].in && strncmp(list[k].text, text, at) == 0;
+        const bool may = begins || at == 0 || (s->open && at == strlen(text));
+        if (whole == list[i].in && may) continue;
+        fprintf(stderr, "%s: %s %s\n", s->schema, text, whole ? "taken" : "not taken, or too far");
+        exit(1);
+    }
+    omm_grammar_close(g);
+}
+
+static void test_spans(void) {
+    static const span spans[] = {
+        {"{\"type\": \"number\", \"minimum\": 0.5, \"maximum\": 12.2}", 50, 1220, false},
+        {"{\"type\": \"number\", \"exclusiveMinimum\": -3.1, \"exclusiveMaximum\": 0.1}", -309, 9,
+         true},
+        {"{\"type\": \"number\", \"minimum\": -19, \"exclusiveMaximum\": -7.5}", -1900, -751, true},
+        {"{\"type\": \"number\", \"minimum\": 1.2, \"maximum\": 1.2}", 120, 120, false},
+        {"{\"type\": \"number\", \"minimum\": 0, \"maximum\": 0}", 0, 0, false},
+        {"{\"type\": \"number\", \"minimum\": 10, \"maximum\": 19.9}", 1000, 1990, false},
+    };
+    for (size_t i = 0; i < sizeof spans / sizeof spans[0]; i++) check_span(&spans[i]);
 }
 
 /* Values alone are no alternatives beside one another, however many schemas they stand in. */
@@ -480,6 +560,7 @@ int main(void) {
     test_texts();
     test_ranges();
     test_titled();
+    test_spans();
     test_early();
     test_depth();
     test_limits();
