@@ -405,12 +405,12 @@ static json_t *numbers(unsigned count) {
 
 /* What is too much of a tool that is not strict costs that tool's arguments their form, and nobody else. */
 static void test_too_much(void) {
-    json_t *const members[] = {
+    json_t *const members[3] = {
         json_pack("{s:o}", "a", deep(70, "items")),
         json_pack("{s:{s:o}}", "a", "anyOf", wide(65, "string")),
         json_pack("{s:{s:o}}", "a", "enum", numbers(20000)),
     };
-    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+    for (size_t i = 0; i < 3; i++) {
         tools t;
         json_t *parameters = json_pack("{s:s, s:o}", "type", "object", "properties", members[i]);
         read_tools(&t, "[" TIMER ", " BARE "]");

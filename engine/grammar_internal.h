@@ -34,7 +34,7 @@ typedef enum rule_kind {
     RULE_CHOICE, /* one of its parts; after grammar_finish these are of other kinds */
 } rule_kind;
 
-/* whole + nano / 10^9, both of one sign. */
+/* whole + nano / 10^9; an end of a range that may not be itself is one nano beside it. */
 #define DECIMAL_DIGITS 9u
 typedef struct decimal {
     int64_t whole;

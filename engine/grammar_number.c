@@ -26,15 +26,6 @@ static decimal negated(decimal a) {
     return (decimal){-a.whole, -a.nano};
 }
 
-/* The next one, up or down. */
-static decimal moved(decimal a, int32_t by) {
-    a.nano += by;
-    if (a.nano == NANO || a.nano == -NANO) return (decimal){a.whole + by, 0};
-    if (a.whole > 0 && a.nano < 0) return (decimal){a.whole - 1, NANO - 1};
-    if (a.whole < 0 && a.nano > 0) return (decimal){a.whole + 1, 1 - NANO};
-    return a;
-}
-
 decimal decimal_whole(decimal a, bool up) {
     const bool moves = up ? a.nano > 0 : a.nano < 0;
     return (decimal){a.whole + (moves ? (up ? 1 : -1) : 0), 0};
@@ -62,8 +53,8 @@ decimal decimal_bound(const json_t *number, bool is_low, bool exclusive) {
     decimal a = nearest(&compares, number);
     if (a.whole > INTEGER_MAX) return (decimal){.whole = INTEGER_MAX + 1};
     if (a.whole < -INTEGER_MAX) return (decimal){.whole = -INTEGER_MAX - 1};
-    if (is_low && (compares < 0 || (exclusive && compares == 0))) a = moved(a, 1);
-    if (!is_low && (compares > 0 || (exclusive && compares == 0))) a = moved(a, -1);
+    if (is_low && (compares < 0 || (exclusive && compares == 0))) a.nano++;
+    if (!is_low && (compares > 0 || (exclusive && compares == 0))) a.nano--;
     return a;
 }
 

@@ -11,7 +11,7 @@ void calls_begin(drawn_calls *c) {
 
 /* A quote, of a name or a text. */
 static void take_quote(drawn_calls *c, drawn_call *call, size_t at) {
-    const bool is_name = c->depth == 1 && c->colons == 1 && !call->name_end;
+    const bool is_name = c->colons == 1 && !call->name_end;
     if (is_name && c->in_string)
         call->name_end = at;
     else if (is_name)
@@ -21,7 +21,7 @@ static void take_quote(drawn_calls *c, drawn_call *call, size_t at) {
 
 static void open_bracket(drawn_calls *c, drawn_call *call, size_t at) {
     c->depth++;
-    if (c->depth == 2 && !call->arguments) call->arguments = at;
+    if (c->depth == 2) call->arguments = at;
 }
 
 static void close_bracket(drawn_calls *c, drawn_call *call, size_t at) {

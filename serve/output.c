@@ -206,6 +206,7 @@ bool output_next_call(output *t, size_t *i, omm_bytes *name, omm_bytes *argument
     if (t->calls_sent == output_calls(t)) return false;
     const omm_bytes all = output_call_arguments(t, t->calls_sent);
     const bool ended = t->calls.list[t->calls_sent].arguments_end > 0;
+    OMM_ASSERT(t->arguments_sent <= all.size);
     *i = t->calls_sent;
     *name = t->call_told ? omm_bytes_str("") : output_call_name(t, *i);
     *arguments = omm_bytes_of(all.data + t->arguments_sent, all.size - t->arguments_sent);

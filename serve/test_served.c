@@ -81,9 +81,9 @@ omm_tokenizer *served_other_tokenizer(const char *jinja) {
     CHECK_OK(omm_gguf_open(&gguf, path));
     CHECK_OK(omm_gguf_get_str(&own, &gguf, "tokenizer.chat_template"));
     uint8_t *at = (uint8_t *)memmem(file.data, file.size, own.data, own.size);
-    CHECK(at && strlen(jinja) <= own.size);
-    memset(at, ' ', own.size);
-    memcpy(at, jinja, strlen(jinja));
+    const size_t size = strlen(jinja);
+    CHECK(at && size <= own.size);
+    for (size_t i = 0; i < own.size; i++) at[i] = i < size ? (uint8_t)jinja[i] : ' ';
     omm_gguf_close(&gguf);
     snprintf(path, sizeof path, "/tmp/omm-served-%ld.gguf", (long)getpid());
     CHECK_OK(omm_file_write_fast(path, omm_buf_view(&file), 0600));

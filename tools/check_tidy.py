@@ -15,7 +15,7 @@ import llvm_tool
 
 root, build = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
 clang_tidy = llvm_tool.find_or_skip("clang-tidy")
-PART_NODES = 4000
+PART_NODES = 10000
 stamps = pathlib.Path(os.environ.get("OMM_TIDY_STAMPS") or root / "build" / "tidy-stamps")
 stamps.mkdir(parents=True, exist_ok=True)
 version = subprocess.run([clang_tidy, "--version"], capture_output=True).stdout
