@@ -45,7 +45,7 @@ static decimal nearest(int *compares, const json_t *number) {
     if (fabs(v) > (double)INTEGER_MAX)
         return (decimal){.whole = v < 0 ? -INTEGER_MAX - 1 : INTEGER_MAX + 1};
     const int32_t nano = (int32_t)strtol(text + size - DECIMAL_DIGITS, NULL, 10);
-    return (decimal){(int64_t)v, v < 0 ? -nano : nano};
+    return (decimal){strtoll(text, NULL, 10), v < 0 ? -nano : nano};
 }
 
 decimal decimal_bound(const json_t *number, bool is_low, bool exclusive) {
