@@ -341,6 +341,18 @@ static const char *chosen_name(const reader *r) {
     return json_string_value(json_object_get(json_object_get(choice, "function"), "name"));
 }
 
+/* Of those that are announced, the tools that may be called; NULL: all. */
+static const json_t *allowed_tools(const reader *r) {
+    const json_t *choice = json_object_get(r->root, "tool_choice");
+    return json_object_get(json_object_get(choice, "allowed_tools"), "tools");
+}
+
+static bool may_be_called(const reader *r, const char *name) {
+    const char *chosen = chosen_name(r);
+    const json_t *allowed = allowed_tools(r);
+    return (!chosen || strcmp(chosen, name) == 0) && (!allowed || is_announced(allowed, name));
+}
+
 _Static_assert(OMM_CHAT_TOOLS_MAX <= OMM_GRAMMAR_TOOLS_MAX, "what is announced can be held to");
 
 static bool read_tool(reader *r, omm_grammar_tool *tool, const json_t *function) {
@@ -358,12 +370,11 @@ static bool hold_to_calls(reader *r, const json_t *tools) {
     omm_grammar_tool list[OMM_CHAT_TOOLS_MAX];
     omm_grammar_calls calls = {
         .tools = list, .calls_max = r->out->calls_max, .begun = omm_buf_view(&r->out->begun)};
-    const char *wanted = chosen_name(r);
     if (r->out->thinks) calls.thinking = omm_thinking_of(r->o->tokenizer);
     calls.stops = omm_chat_stops(&calls.stop_count, r->o->tokenizer);
     for (size_t i = 0; i < json_array_size(tools); i++) {
         if (!read_tool(r, &list[calls.tool_count], function_of(tools, i))) return false;
-        calls.tool_count += !wanted || strcmp(wanted, list[calls.tool_count].name) == 0;
+        calls.tool_count += may_be_called(r, list[calls.tool_count].name);
     }
     const omm_err err = omm_grammar_open_calls(&r->out->grammar, &calls);
     if (err == OMM_OK) return true;
@@ -384,6 +395,25 @@ static bool begin_call(reader *r, const json_t *tools, const char *name) {
     return err == OMM_OK ? true : refuse_err(r, "tool_choice", err);
 }
 
+/* {"mode": "auto" or "required", "tools": [{"type": "function", "function": {"name": NAME}}, ...]} */
+static bool read_allowed(reader *r, const json_t *tools) {
+    const json_t *choice = json_object_get(r->root, "tool_choice"), *list = allowed_tools(r);
+    const char *mode =
+        json_string_value(json_object_get(json_object_get(choice, "allowed_tools"), "mode"));
+    const bool required = mode && strcmp(mode, "required") == 0;
+    if (!mode || (!required && strcmp(mode, "auto") != 0))
+        return refuse(r, "tool_choice", "tool_choice: allowed_tools: mode is auto or required");
+    if (json_array_size(list) == 0)
+        return refuse(r, "tool_choice", "tool_choice: allowed_tools: tools is a list of functions");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *name = json_string_value(json_object_get(function_of(list, i), "name"));
+        if (!name || !is_announced(tools, name))
+            return refuse(r, "tool_choice", "tool_choice: there is no tool %.64s",
+                          name ? name : "without a name");
+    }
+    return !required || begin_call(r, tools, NULL);
+}
+
 /* *tools: those to announce. */
 static bool read_choice(reader *r, const json_t **tools) {
     const json_t *choice = json_object_get(r->root, "tool_choice");
@@ -394,11 +424,12 @@ static bool read_choice(reader *r, const json_t **tools) {
         r->out->calls_max = 1;
         return begin_call(r, *tools, name);
     }
+    if (json_object_get(choice, "allowed_tools")) return read_allowed(r, *tools);
     if (word && strcmp(word, "required") == 0) return begin_call(r, *tools, NULL);
     if (!word || strcmp(word, "none") != 0)
         return refuse(r, "tool_choice",
-                      "tool_choice: accepted are none, auto, required, and {\"type\": "
-                      "\"function\", \"function\": {\"name\": NAME}}");
+                      "tool_choice: accepted are none, auto, required, {\"type\": \"function\", "
+                      "\"function\": {\"name\": NAME}}, and {\"type\": \"allowed_tools\", ...}");
     *tools = NULL;
     return true;
 }

@@ -24,6 +24,10 @@ static bool reads(const served *s, fault *why, bool is_chat, const char *body) {
     "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"calculator\", "               \
     "\"parameters\": {\"properties\": {\"expression\": {}}}}}]"
 
+#define ALLOWED(mode, name)                                                                        \
+    ", \"tool_choice\": {\"type\": \"allowed_tools\", \"allowed_tools\": {\"mode\": \"" mode       \
+    "\", \"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"" name "\"}}]}}"
+
 #define SCHEMA(more)                                                                               \
     "\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"name\": \"n\", " more    \
     "\"schema\": {\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"integer\"}}}}}"
@@ -111,6 +115,14 @@ static const refusal s_refusals[] = {
     {true, "{" TURN ", \"tool_choice\": \"required\"}", 400, "tool_choice", "there are no tools"},
     {true, "{" TURN ", " TOOLS ", \"tool_choice\": {\"function\": {\"name\": \"x\"}}}", 400,
      "tool_choice", "there is no tool x"},
+    {true, "{" TURN ", " TOOLS ALLOWED("always", "calculator") "}", 400, "tool_choice",
+     "allowed_tools: mode is auto or required"},
+    {true, "{" TURN ", " TOOLS ALLOWED("required", "x") "}", 400, "tool_choice",
+     "there is no tool x"},
+    {true,
+     "{" TURN ", " TOOLS
+     ", \"tool_choice\": {\"allowed_tools\": {\"mode\": \"auto\", \"tools\": []}}}",
+     400, "tool_choice", "allowed_tools: tools is a list"},
     {true, "{" TURN ", " TOOLS ", \"tool_choice\": \"any\"}", 400, "tool_choice",
      "none, auto, required"},
     {true, "{" TURN ", \"tools\": [{}]}", 400, "tools", "entry 0 has no function name"},
@@ -320,6 +332,15 @@ static const held s_held[] = {
     /* of a tool that is named all others are of no matter */
     {NULL, NAMED TWO("\"strict\": true, \"parameters\": {\"type\": \"string\"}"),
      "{\"expression\":\"1\"}}</tool_call>", true, true},
+    {NULL,
+     ALLOWED("auto", "calculator") TWO("\"strict\": true, \"parameters\": {\"type\": \"string\"}"),
+     ONE, true, true},
+    {NULL, ALLOWED("auto", "calculator") TWO("\"parameters\": {}"), "<tool_call>{\"name\":\"b\"",
+     false, false},
+    {NULL, ALLOWED("auto", "calculator") TWO("\"parameters\": {}"), "Well.", true, true},
+    {NULL, ALLOWED("required", "b") TWO("\"parameters\": {}"),
+     "\"b\",\"arguments\":{}}</tool_call>", true, true},
+    {NULL, ALLOWED("required", "b") TWO("\"parameters\": {}"), "\"calculator\"", false, false},
     {NULL, NAMED TWO("\"parameters\": {}"), "{\"expression\":1", false, false},
 };
 
