@@ -85,13 +85,14 @@ static omm_err tool_arguments(omm_chat_turns *t, char *out, size_t size, const c
     return OMM_OK;
 }
 
-static const json_t *function_at(const json_t *tools, size_t i) {
-    const json_t *tool = json_array_get(tools, i), *function = json_object_get(tool, "function");
+const json_t *omm_chat_function_at(const json_t *tools, size_t index) {
+    const json_t *tool = json_array_get(tools, index);
+    const json_t *function = json_object_get(tool, "function");
     return function ? function : tool;
 }
 
 static const char *name_at(const json_t *tools, size_t i) {
-    return json_string_value(json_object_get(function_at(tools, i), "name"));
+    return json_string_value(json_object_get(omm_chat_function_at(tools, i), "name"));
 }
 
 /* As the base model was taught. */
@@ -102,7 +103,7 @@ static omm_err announce_briefly(omm_chat_turns *t, omm_bytes system, const json_
     for (size_t i = 0; i < count; i++) {
         list[i] = (omm_chat_tool){name_at(tools, i), arguments[i]};
         OMM_TRY(tool_arguments(t, arguments[i], sizeof arguments[i], list[i].name,
-                               function_at(tools, i)));
+                               omm_chat_function_at(tools, i)));
     }
     return omm_chat_system(&t->texts, system, list, count, OMM_CHAT_SIGNATURES);
 }

@@ -36,6 +36,7 @@ typedef enum rule_kind {
 
 /* whole + nano / 10^9; an end of a range that may not be itself is one nano beside it. */
 #define DECIMAL_DIGITS 9u
+#define DECIMAL_NANO 1000000000
 typedef struct decimal {
     int64_t whole;
     int32_t nano;
@@ -211,6 +212,12 @@ typedef struct frames {
     frame list[MATCH_FRAMES_MAX];
 } frames;
 
+/* Always true: the byte that leads there may follow. */
+static inline bool match_go(thread *t, phase next, uint32_t at) {
+    t->phase = (uint8_t)next;
+    t->at = at;
+    return true;
+}
 /* leads: a space may stand in front. */
 void match_begin(crowd *out, const omm_grammar *g, bool leads);
 /* One more byte.  out->count 0: it may not follow.  `out` is not `in`. */

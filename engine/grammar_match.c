@@ -102,12 +102,6 @@ static bool step_string(thread *t, const rule *r, uint8_t b) {
     return true;
 }
 
-static bool go(thread *t, phase next, uint32_t at) {
-    t->phase = (uint8_t)next;
-    t->at = at;
-    return true;
-}
-
 /* ---- one of some texts ------------------------------------------------------------------------------- */
 
 static bool has_byte(const omm_grammar *g, uint32_t index, uint32_t pos, uint8_t least) {
@@ -251,22 +245,22 @@ static bool may_go_on(const omm_grammar *g, const thread *t, const rule *r) {
 static bool step_object(const step *s, thread *t, const rule *r) {
     const uint8_t b = s->byte;
     switch (t->phase) {
-    case PHASE_BEGIN: return b == '{' && go(t, PHASE_OPEN, 0);
+    case PHASE_BEGIN: return b == '{' && match_go(t, PHASE_OPEN, 0);
     case PHASE_OPEN:
-        if (b == '}') return !needs_more(s->g, t, r) && go(t, PHASE_DONE, 0);
+        if (b == '}') return !needs_more(s->g, t, r) && match_go(t, PHASE_DONE, 0);
         return b == '"' && begin_name(s->g, t, r);
     case PHASE_NAME: return step_name(s->g, t, r, b);
-    case PHASE_COLON: return b == ':' && go(t, PHASE_VALUE, t->at);
+    case PHASE_COLON: return b == ':' && match_go(t, PHASE_VALUE, t->at);
     case PHASE_VALUE:
-        if (b == ' ') return go(t, PHASE_VALUE_SPACED, t->at);
+        if (b == ' ') return match_go(t, PHASE_VALUE_SPACED, t->at);
         enter(s, t, t->pos);
         return false;
     case PHASE_VALUE_SPACED: enter(s, t, t->pos); return false;
     case PHASE_AFTER:
-        if (b == '}') return !needs_more(s->g, t, r) && go(t, PHASE_DONE, 0);
-        return b == ',' && may_go_on(s->g, t, r) && go(t, PHASE_COMMA, t->at);
+        if (b == '}') return !needs_more(s->g, t, r) && match_go(t, PHASE_DONE, 0);
+        return b == ',' && may_go_on(s->g, t, r) && match_go(t, PHASE_COMMA, t->at);
     case PHASE_COMMA:
-        if (b == ' ') return go(t, PHASE_COMMA_SPACED, t->at);
+        if (b == ' ') return match_go(t, PHASE_COMMA_SPACED, t->at);
         return b == '"' && begin_name(s->g, t, r);
     case PHASE_COMMA_SPACED: return b == '"' && begin_name(s->g, t, r);
     default: return false;
@@ -290,15 +284,15 @@ static void enter_item(const step *s, const thread *t, const rule *r) {
 static bool step_array(const step *s, thread *t, const rule *r) {
     const uint8_t b = s->byte;
     switch (t->phase) {
-    case PHASE_BEGIN: return b == '[' && go(t, PHASE_OPEN, 0);
+    case PHASE_BEGIN: return b == '[' && match_go(t, PHASE_OPEN, 0);
     case PHASE_OPEN:
-        if (b == ']') return r->min == 0 && go(t, PHASE_DONE, 0);
+        if (b == ']') return r->min == 0 && match_go(t, PHASE_DONE, 0);
         break;
     case PHASE_AFTER:
-        if (b == ']') return t->at >= r->min && go(t, PHASE_DONE, 0);
-        return b == ',' && may_have_item(s->g, t, r) && go(t, PHASE_COMMA, t->at);
+        if (b == ']') return t->at >= r->min && match_go(t, PHASE_DONE, 0);
+        return b == ',' && may_have_item(s->g, t, r) && match_go(t, PHASE_COMMA, t->at);
     case PHASE_COMMA:
-        if (b == ' ') return go(t, PHASE_COMMA_SPACED, t->at);
+        if (b == ' ') return match_go(t, PHASE_COMMA_SPACED, t->at);
         break;
     case PHASE_COMMA_SPACED: break;
     default: return false;
@@ -319,7 +313,7 @@ static bool go_on(const step *s, thread *t) {
     switch (r->kind) {
     case RULE_TEXTS: return step_texts(t, s->g, r, s->byte);
     case RULE_STRING:
-        if (t->phase == PHASE_BEGIN) return s->byte == '"' && go(t, PHASE_STRING, 0);
+        if (t->phase == PHASE_BEGIN) return s->byte == '"' && match_go(t, PHASE_STRING, 0);
         return step_string(t, r, s->byte);
     case RULE_INTEGER:
     case RULE_NUMBER: return number_step(t, r, s->byte);

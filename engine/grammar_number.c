@@ -11,9 +11,8 @@
 
 #define FRACTION_DIGITS_MAX 17u
 #define EXPONENT_DIGITS_MAX 2u
-#define NANO 1000000000
-static const int32_t s_tens[DECIMAL_DIGITS + 1] = {1,      10,      100,      1000,      10000,
-                                                   100000, 1000000, 10000000, 100000000, NANO};
+static const int32_t s_tens[DECIMAL_DIGITS + 1] = {
+    1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, DECIMAL_NANO};
 
 /* ---- decimals ------------------------------------------------------------------------------------ */
 
@@ -64,14 +63,8 @@ static bool is_digit(uint8_t b) {
     return b >= '0' && b <= '9';
 }
 
-static bool go(thread *t, phase next, uint32_t at) {
-    t->phase = (uint8_t)next;
-    t->at = at;
-    return true;
-}
-
 static bool begin_digits(thread *t, uint8_t b) {
-    return is_digit(b) && go(t, b == '0' ? PHASE_ZERO : PHASE_DIGITS, 1);
+    return is_digit(b) && match_go(t, b == '0' ? PHASE_ZERO : PHASE_DIGITS, 1);
 }
 
 /* Behind a digit. */
@@ -82,26 +75,26 @@ static bool more_digits(thread *t, uint8_t b, uint32_t most) {
 }
 
 static bool begin_exponent(thread *t, uint8_t b) {
-    return (b == 'e' || b == 'E') && go(t, PHASE_E, 0);
+    return (b == 'e' || b == 'E') && match_go(t, PHASE_E, 0);
 }
 
 static bool step_any(thread *t, uint8_t b) {
     switch (t->phase) {
-    case PHASE_BEGIN: return b == '-' ? go(t, PHASE_SIGN, 0) : begin_digits(t, b);
+    case PHASE_BEGIN: return b == '-' ? match_go(t, PHASE_SIGN, 0) : begin_digits(t, b);
     case PHASE_SIGN: return begin_digits(t, b);
     case PHASE_DIGITS:
         if (more_digits(t, b, INTEGER_DIGITS_MAX)) return true;
         break;
-    case PHASE_POINT: return is_digit(b) && go(t, PHASE_FRACTION, 1);
+    case PHASE_POINT: return is_digit(b) && match_go(t, PHASE_FRACTION, 1);
     case PHASE_FRACTION: return more_digits(t, b, FRACTION_DIGITS_MAX) || begin_exponent(t, b);
     case PHASE_E:
-        if (b == '+' || b == '-') return go(t, PHASE_E_SIGN, 0);
-        return is_digit(b) && go(t, PHASE_EXPONENT, 1);
-    case PHASE_E_SIGN: return is_digit(b) && go(t, PHASE_EXPONENT, 1);
+        if (b == '+' || b == '-') return match_go(t, PHASE_E_SIGN, 0);
+        return is_digit(b) && match_go(t, PHASE_EXPONENT, 1);
+    case PHASE_E_SIGN: return is_digit(b) && match_go(t, PHASE_EXPONENT, 1);
     case PHASE_EXPONENT: return more_digits(t, b, EXPONENT_DIGITS_MAX);
     default: break;
     }
-    return b == '.' ? go(t, PHASE_POINT, 0) : begin_exponent(t, b);
+    return b == '.' ? match_go(t, PHASE_POINT, 0) : begin_exponent(t, b);
 }
 
 /* ---- of a range ---------------------------------------------------------------------------------- */
@@ -123,7 +116,7 @@ static bool meets(const thread *t, const rule *r, decimal first, decimal last) {
 }
 
 static int32_t last_nano(const rule *r) {
-    return r->kind == RULE_NUMBER ? NANO - 1 : 0;
+    return r->kind == RULE_NUMBER ? DECIMAL_NANO - 1 : 0;
 }
 
 /* Is there one that begins with the digits so far, all before the point? */
@@ -150,13 +143,13 @@ static bool step_whole(thread *t, const rule *r, uint8_t b) {
     if (!is_digit(b) || t->phase == PHASE_ZERO || t->at == INTEGER_DIGITS_MAX) return false;
     const uint64_t value = (uint64_t)whole_of(t) * 10 + (uint64_t)(b - '0');
     set_whole(t, value);
-    return go(t, value ? PHASE_DIGITS : PHASE_ZERO, t->at + 1) && may_be(t, r);
+    return match_go(t, value ? PHASE_DIGITS : PHASE_ZERO, t->at + 1) && may_be(t, r);
 }
 
 static bool step_fraction(thread *t, const rule *r, uint8_t b) {
     if (!is_digit(b) || t->at == DECIMAL_DIGITS) return false;
     t->pos = t->pos * 10 + (uint32_t)(b - '0');
-    return go(t, PHASE_FRACTION, t->at + 1) && may_be_fraction(t, r);
+    return match_go(t, PHASE_FRACTION, t->at + 1) && may_be_fraction(t, r);
 }
 
 static bool step_ranged(thread *t, const rule *r, uint8_t b) {
@@ -164,11 +157,11 @@ static bool step_ranged(thread *t, const rule *r, uint8_t b) {
     if (t->phase == PHASE_POINT || t->phase == PHASE_FRACTION) return step_fraction(t, r, b);
     if (t->phase == PHASE_BEGIN && b == '-') {
         t->letter = 1;
-        return decimal_compare(r->low, (decimal){0, 0}) <= 0 && go(t, PHASE_SIGN, 0);
+        return decimal_compare(r->low, (decimal){0, 0}) <= 0 && match_go(t, PHASE_SIGN, 0);
     }
     if (b == '.' && has_digits && r->kind == RULE_NUMBER) {
         t->pos = 0;
-        return go(t, PHASE_POINT, 0) && may_be_fraction(t, r);
+        return match_go(t, PHASE_POINT, 0) && may_be_fraction(t, r);
     }
     return step_whole(t, r, b);
 }

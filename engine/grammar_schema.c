@@ -115,7 +115,7 @@ static omm_err read_bound(decimal *out, const compiler *c, const json_t *schema,
 }
 
 static void set_all(rule *r) {
-    const int32_t nano = r->kind == RULE_NUMBER ? 999999999 : 0;
+    const int32_t nano = r->kind == RULE_NUMBER ? DECIMAL_NANO - 1 : 0;
     r->low = (decimal){-INTEGER_MAX, -nano};
     r->high = (decimal){INTEGER_MAX, nano};
 }

@@ -3,6 +3,15 @@
 
 static const char s_mark[] = OMM_CHAT_CALL_OPENS;
 
+uint8_t calls_follow(uint8_t at, uint8_t byte) {
+    if (byte == (uint8_t)s_mark[at]) return (uint8_t)(at + 1);
+    return byte == (uint8_t)s_mark[0];
+}
+
+bool calls_is_mark(uint8_t at) {
+    return at == sizeof s_mark - 1;
+}
+
 void calls_begin(drawn_calls *c) {
     OMM_ASSERT(c->count < OMM_CHAT_CALLS_MAX);
     c->count++;
@@ -31,9 +40,8 @@ static void close_bracket(drawn_calls *c, drawn_call *call, size_t at) {
 
 /* Behind a call: the mark of the next one. */
 static void take_between(drawn_calls *c, uint8_t byte) {
-    c->mark = byte == (uint8_t)s_mark[c->mark] ? (uint8_t)(c->mark + 1)
-                                               : (uint8_t)(byte == (uint8_t)s_mark[0]);
-    if (!s_mark[c->mark]) calls_begin(c);
+    c->mark = calls_follow(c->mark, byte);
+    if (calls_is_mark(c->mark)) calls_begin(c);
 }
 
 void calls_take(drawn_calls *c, uint8_t byte, size_t at) {

@@ -25,6 +25,11 @@ typedef struct drawn_calls {
     bool in_string, escaped;
 } drawn_calls;
 
+/* Bytes of the mark that begins a call behind one more byte, where there were `at`. */
+uint8_t calls_follow(uint8_t at, uint8_t byte);
+/* All of it, after which a call has begun? */
+bool calls_is_mark(uint8_t at);
+
 /* The mark has come. */
 void calls_begin(drawn_calls *c);
 /* The next byte, which is at `at` in the text. */

@@ -83,9 +83,8 @@ static omm_err push_to_call(output *t, uint8_t byte) {
 static omm_err push_byte(output *t, uint8_t byte) {
     if (t->in_call) return push_to_call(t, byte);
     OMM_TRY(omm_stops_push(&t->whole, &t->stops, omm_bytes_of(&byte, 1)));
-    t->mark =
-        byte == (uint8_t)s_call[t->mark] ? (uint8_t)(t->mark + 1) : byte == (uint8_t)s_call[0];
-    if (s_call[t->mark]) return OMM_OK;
+    t->mark = calls_follow(t->mark, byte);
+    if (!calls_is_mark(t->mark)) return OMM_OK;
     t->mark = 0;
     omm_thought_look(&t->thought, omm_buf_view(&t->whole), false);
     if (is_thought(t) || has_stopped(t)) return OMM_OK;

@@ -300,14 +300,10 @@ static bool take_model(reader *r, const char *name, const json_t *value) {
 
 /* ---- tools ----------------------------------------------------------------------------------- */
 
-static json_t *function_of(const json_t *tools, size_t index) {
-    json_t *tool = json_array_get(tools, index), *function = json_object_get(tool, "function");
-    return function ? function : tool;
-}
-
 static bool is_announced(const json_t *tools, const char *name) {
     for (size_t i = 0; i < json_array_size(tools); i++) {
-        const char *has = json_string_value(json_object_get(function_of(tools, i), "name"));
+        const char *has =
+            json_string_value(json_object_get(omm_chat_function_at(tools, i), "name"));
         if (has && strcmp(has, name) == 0) return true;
     }
     return false;
@@ -318,7 +314,8 @@ static bool check_names(const reader *r, const json_t *tools) {
     static const char letters[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
     for (size_t i = 0; i < json_array_size(tools); i++) {
-        const char *name = json_string_value(json_object_get(function_of(tools, i), "name"));
+        const char *name =
+            json_string_value(json_object_get(omm_chat_function_at(tools, i), "name"));
         const size_t size = name ? strlen(name) : 1;
         if (!name || (size >= 1 && size <= OMM_CHAT_NAME_MAX && strspn(name, letters) == size))
             continue; /* that there is none is said elsewhere */
@@ -373,7 +370,7 @@ static bool hold_to_calls(reader *r, const json_t *tools) {
     if (r->out->thinks) calls.thinking = omm_thinking_of(r->o->tokenizer);
     calls.stops = omm_chat_stops(&calls.stop_count, r->o->tokenizer);
     for (size_t i = 0; i < json_array_size(tools); i++) {
-        if (!read_tool(r, &list[calls.tool_count], function_of(tools, i))) return false;
+        if (!read_tool(r, &list[calls.tool_count], omm_chat_function_at(tools, i))) return false;
         calls.tool_count += may_be_called(r, list[calls.tool_count].name);
     }
     const omm_err err = omm_grammar_open_calls(&r->out->grammar, &calls);
@@ -406,7 +403,8 @@ static bool read_allowed(reader *r, const json_t *tools) {
     if (json_array_size(list) == 0)
         return refuse(r, "tool_choice", "tool_choice: allowed_tools: tools is a list of functions");
     for (size_t i = 0; i < json_array_size(list); i++) {
-        const char *name = json_string_value(json_object_get(function_of(list, i), "name"));
+        const char *name =
+            json_string_value(json_object_get(omm_chat_function_at(list, i), "name"));
         if (!name || !is_announced(tools, name))
             return refuse(r, "tool_choice", "tool_choice: there is no tool %.64s",
                           name ? name : "without a name");

@@ -41,6 +41,9 @@ typedef struct omm_chat_turns {
     size_t capacity; /* of messages and spans */
 } omm_chat_turns;
 
+/* Of entry `index` of tools, {"type": "function", "function": {...}} or the function itself; borrowed; NULL: there is none. */
+const json_t *omm_chat_function_at(const json_t *tools, size_t index);
+
 /* texts: at most bytes_max. */
 void omm_chat_turns_init(omm_chat_turns *turns, size_t bytes_max);
 void omm_chat_turns_fini(omm_chat_turns *turns);
