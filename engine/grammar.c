@@ -307,5 +307,6 @@ void omm_grammar_close(omm_grammar *g) {
     omm_free(g->members);
     omm_free(g->texts);
     omm_buf_fini(&g->bytes);
+    pattern_table_fini(&g->patterns);
     omm_free(g);
 }

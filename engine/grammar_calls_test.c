@@ -24,7 +24,7 @@
 #define LOOSE                                                                                      \
     "{\"name\": \"loose\", \"parameters\": {\"type\": \"object\", \"properties\": {\"day\": "      \
     "{\"type\": "                                                                                  \
-    "\"string\", \"format\": \"date\"}, \"x\": {\"type\": \"number\", \"minimum\": 0}, \"y\": "    \
+    "\"string\", \"format\": \"day\"}, \"x\": {\"type\": \"number\", \"minimum\": 0}, \"y\": "     \
     "{\"type\": \"dict\"}, \"z\": {\"allOf\": [{}, {}]}}, \"required\": [\"y\"]}}"
 #define CIRCLE                                                                                     \
     "{\"name\": \"circle\", \"parameters\": {\"type\": \"object\", \"properties\": {\"a\": "       \
@@ -211,8 +211,11 @@ static void test_refused(void) {
         const char *words;
     } refused[] = {
         {"[{\"name\": \"a\", \"strict\": true, \"parameters\": {\"type\": \"object\", "
-         "\"properties\": {\"d\": {\"format\": \"date\"}}}}]",
-         "a.parameters/properties/d: format is not supported; supported: type"},
+         "\"properties\": {\"d\": {\"format\": \"day\"}}}}]",
+         "a.parameters/properties/d/format: day is not supported; are date-time, "},
+        {"[{\"name\": \"a\", \"strict\": true, \"parameters\": {\"type\": \"object\", "
+         "\"properties\": {\"d\": {\"pattern\": \"\\\\bx\"}}}}]",
+         "a.parameters/properties/d/pattern: byte 1 of the pattern: \\ before this letter"},
         {"[" BARE ", {\"name\": \"b\", \"strict\": true, \"parameters\": {\"type\": \"string\"}}]",
          "b.parameters: a schema with \"type\": \"object\" is needed"},
         {"[{\"name\": \"c\", \"strict\": true, \"parameters\": {\"anyOf\": [{}, {}]}}]",
@@ -269,7 +272,17 @@ static const struct {
     {OBJECT("\"a\": {\"type\": \"integer\", \"minimum\": 2.5, \"exclusiveMinimum\": true}") "}",
      {"{\"a\": 0}"}, /* of the range nothing is left */
      {"{\"a\": \"x\"}", "{\"a\": 1.5}"}},
-    {OBJECT("\"a\": {\"type\": \"string\", \"format\": \"date\", \"minLength\": 3, \"maxLength\": "
+    {OBJECT("\"a\": {\"type\": \"string\", \"format\": \"date\"}, \"b\": {\"pattern\": \"^x+$\", "
+            "\"format\": \"date\", \"maxLength\": 2}") "}",
+     {"{\"a\": \"2026-11-27\", \"b\": \"xx\"}"},
+     {"{\"a\": \"x\"}", "{\"b\": \"xxx\"}", "{\"b\": \"2026-11-27\"}"}},
+    {OBJECT(
+         "\"a\": {\"pattern\": \"(?=x)\", \"maxLength\": 2}, \"b\": {\"pattern\": \"xxx\", "
+         "\"maxLength\": 2}, \"c\": {\"pattern\": 5}, \"d\": {\"type\": \"integer\", \"format\": "
+         "\"int32\"}") "}",
+     {"{\"a\": \"yy\", \"b\": \"y\", \"c\": \"\", \"d\": 5}"},
+     {"{\"a\": \"yyy\"}", "{\"b\": \"xxx\"}", "{\"c\": 1}", "{\"d\": \"x\"}"}},
+    {OBJECT("\"a\": {\"type\": \"string\", \"format\": \"day\", \"minLength\": 3, \"maxLength\": "
             "2}") "}",
      {"{\"a\": \"\"}", "{\"a\": \"long\"}"},
      {"{\"a\": 1}"}},

@@ -2,9 +2,11 @@
  *
  *   grammar.c         rules: making, closing, and what is known of them before the first byte
  *   grammar_schema.c  JSON Schema --> rules
+ *   grammar_format.c  formats --> regular expressions
  *   grammar_calls.c   tools --> rules
  *   grammar_match.c   byte after byte through rules
  *   grammar_number.c  the same through a number
+ *   grammar_pattern.c the same through a string that a regular expression describes (pattern.h)
  *   grammar_text.c    the same through a whole text, with what stands around calls
  *   lexicon.c         the tokens as a tree of bytes
  *   constraint.c      which tokens may follow
@@ -15,6 +17,7 @@
 #include "omm/bytes.h"
 #include "omm/chat.h"
 #include "omm/constraint.h"
+#include "pattern.h"
 
 #define GRAMMAR_THREADS_MAX 32u
 #define GRAMMAR_DEPTH_MAX 64u
@@ -27,6 +30,7 @@
 typedef enum rule_kind {
     RULE_TEXTS, /* one of some texts */
     RULE_STRING,
+    RULE_PATTERN, /* a string that one describes */
     RULE_INTEGER,
     RULE_NUMBER,
     RULE_OBJECT,
@@ -45,11 +49,12 @@ typedef struct decimal {
 typedef struct rule {
     rule_kind kind;
     uint32_t first,
-        count;      /* TEXTS: texts; OBJECT: members; ARRAY: parts, item by item; CHOICE: parts */
-    uint32_t names; /* OBJECT: the first of as many texts */
-    bool switches;  /* TEXTS: what stands around goes on as the rule that is the text's member */
-    uint32_t rest;  /* OBJECT, ARRAY: what may come after those; RULE_NONE: nothing */
-    uint32_t min, max; /* STRING: characters; ARRAY: items */
+        count;         /* TEXTS: texts; OBJECT: members; ARRAY: parts, item by item; CHOICE: parts;
+                            * PATTERN: its first state */
+    uint32_t names;    /* OBJECT: the first of as many texts */
+    bool switches;     /* TEXTS: what stands around goes on as the rule that is the text's member */
+    uint32_t rest;     /* OBJECT, ARRAY: what may come after those; RULE_NONE: nothing */
+    uint32_t min, max; /* STRING, PATTERN (max alone): characters; ARRAY: items */
     decimal low,
         high; /* INTEGER, and NUMBER of a range: its value, less than INTEGER_MAX + 1 on either side */
     bool ranged;     /* that; all INTEGER are */
@@ -91,6 +96,7 @@ struct omm_grammar {
     literal *texts;
     uint32_t text_count, text_capacity;
     omm_buf bytes;
+    pattern_table patterns;
     uint32_t root;
     uint32_t any; /* any value; RULE_NONE: not made so far */
 };
@@ -112,6 +118,8 @@ OMM_CHECKED omm_err grammar_any_object(uint32_t *out, omm_grammar *g); /* anothe
  * nothing is left any value may stand.  `name`: for errors.  Errors: as omm_grammar_open_schema. */
 OMM_CHECKED omm_err grammar_add_arguments(uint32_t *out, omm_grammar *g, const char *name,
                                           json_t *schema, bool strict);
+/* grammar_format.c: what a text of that format matches; NULL: it is not known. */
+const char *grammar_format(const char *name);
 /* All rules are there: choices get their alternatives, rules their heights.  Errors: UNSUPPORTED (more alternatives than are
  * followed; a choice without any), NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err grammar_finish(omm_grammar *g);
@@ -170,8 +178,10 @@ typedef struct thread {
     uint32_t rule;   /* that is being written */
     uint32_t parent; /* frame in which it stands; FRAME_NONE: it is the whole text */
     uint32_t at;     /* characters, digits, items; of an object: the first member that may follow */
-    uint32_t lo, hi; /* texts that begin so; of an integer, its digits' value in halves */
-    uint32_t pos;    /* bytes of them; from the colon to the value: its rule */
+    uint32_t lo,
+        hi; /* texts that begin so; of an integer, its digits' value in halves; lo of a PATTERN: state */
+    uint32_t
+        pos; /* bytes of them; from the colon to the value: its rule; of a PATTERN's character, its bits so far */
     uint8_t phase, depth, letter, left, low, high; /* letter of an integer: 1 behind a minus */
     uint16_t code;                                 /* of \u, so far */
 } thread;
@@ -240,6 +250,13 @@ decimal decimal_whole(decimal a, bool up); /* the nearest integer on one side */
 /* One more byte; INTEGER and NUMBER.  False: it may not follow. */
 bool number_step(thread *t, const rule *r, uint8_t byte);
 bool number_can_end(const thread *t, const rule *r);
+
+/* ---- strings that a pattern describes: grammar_pattern.c --------------------------------------------- */
+
+/* One more byte behind the first quote; false: it may not follow. */
+bool pattern_step(thread *t, const omm_grammar *g, uint8_t byte);
+uint32_t pattern_room(const thread *t, const omm_grammar *g); /* match_room, between characters */
+int grammar_hex_value(uint8_t byte);                          /* -1: it is no digit */
 
 /* ---- a whole text: grammar_text.c ------------------------------------------------------------------ */
 

@@ -51,7 +51,7 @@ static bool step_escape(thread *t, uint8_t b, bool is_name) {
     return b != 0 && strchr(is_name ? "\"\\bfnrt" : "\"\\/bfnrt", b) != NULL;
 }
 
-static int hex_value(uint8_t b) {
+int grammar_hex_value(uint8_t b) {
     if (b >= '0' && b <= '9') return b - '0';
     if (b >= 'a' && b <= 'f') return b - 'a' + 10;
     return b >= 'A' && b <= 'F' ? b - 'A' + 10 : -1;
@@ -59,7 +59,7 @@ static int hex_value(uint8_t b) {
 
 /* Not \u0000; a low surrogate behind a high one and nowhere else. */
 static bool step_hex(thread *t, uint8_t b) {
-    const int value = hex_value(b);
+    const int value = grammar_hex_value(b);
     const bool pair = t->letter == LETTER_PAIR_HEX;
     if (value < 0) return false;
     t->code = (uint16_t)(t->code * 16 + value);
@@ -315,6 +315,10 @@ static bool go_on(const step *s, thread *t) {
     case RULE_STRING:
         if (t->phase == PHASE_BEGIN) return s->byte == '"' && match_go(t, PHASE_STRING, 0);
         return step_string(t, r, s->byte);
+    case RULE_PATTERN:
+        if (t->phase != PHASE_BEGIN) return pattern_step(t, s->g, s->byte);
+        t->lo = r->first;
+        return s->byte == '"' && match_go(t, PHASE_STRING, 0);
     case RULE_INTEGER:
     case RULE_NUMBER: return number_step(t, r, s->byte);
     case RULE_OBJECT: return step_object(s, t, r);
@@ -393,6 +397,7 @@ static uint32_t room_of(const omm_grammar *g, const thread *t) {
     const rule *r = &g->rules[t->rule];
     if (t->phase == PHASE_NAME)
         return may_have_other(g, t, r) ? MATCH_ROOM_ALL : MATCH_ROOM_UNKNOWN;
+    if (r->kind == RULE_PATTERN) return pattern_room(t, g);
     return r->max == RULE_NONE ? MATCH_ROOM_ALL : r->max - t->at;
 }
 

@@ -6,12 +6,15 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #define PATH_BYTES_MAX 400u /* of what is said; longer ones are cut */
 #define SUPPORTED                                                                                  \
-    "supported: type, enum, const, anyOf, oneOf, allOf of one, $ref to # or #/$defs/NAME, "        \
+    "supported: type, enum, const, anyOf, oneOf, allOf of one, $ref to a place in the schema, "    \
     "properties, required, additionalProperties, items, prefixItems, minItems, maxItems, "         \
-    "minLength, maxLength; of numbers minimum, maximum, exclusiveMinimum, exclusiveMaximum"
+    "minLength, maxLength, pattern, format; of numbers minimum, maximum, exclusiveMinimum, "       \
+    "exclusiveMaximum"
+#define FORMATS "date-time, date, time, duration, email, hostname, ipv4, ipv6, uuid, uri"
 
 typedef struct target {
     json_t *schema;
@@ -153,6 +156,38 @@ static omm_err read_range(rule *r, const compiler *c, const json_t *schema) {
     return OMM_OK;
 }
 
+/* *expression: what the string matches, or NULL. */
+static omm_err read_expression(const char **expression, const compiler *c, const json_t *schema) {
+    const json_t *pattern = json_object_get(schema, "pattern");
+    const json_t *format = json_object_get(schema, "format");
+    *expression = json_string_value(pattern);
+    if (pattern && !*expression) return malformed(c, "pattern", "are regular expressions");
+    if (!format) return OMM_OK;
+    if (pattern) return not_supported(c, "format beside pattern");
+    if (!json_is_string(format)) return malformed(c, "format", "are " FORMATS);
+    *expression = grammar_format(json_string_value(format));
+    if (*expression) return OMM_OK;
+    return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s/format: %.60s is not supported; are " FORMATS,
+                     c->path, json_string_value(format));
+}
+
+static omm_err add_pattern(rule *r, compiler *c, const json_t *schema, const char *expression) {
+    const bool is_format = !json_object_get(schema, "pattern");
+    const omm_err err = pattern_add(&r->first, &c->g->patterns, expression, r->min, r->max);
+    if (err == OMM_OK) r->kind = RULE_PATTERN;
+    if (err == OMM_OK || err == OMM_ERR_NOMEM) return err;
+    return omm_raise(err, "%.200s/%s: %s", c->path, is_format ? "format" : "pattern",
+                     omm_err_sentence());
+}
+
+/* A string that has its lengths gets what describes it. */
+static omm_err read_pattern(rule *r, compiler *c, const json_t *schema) {
+    const char *expression = NULL;
+    omm_err err = read_expression(&expression, c, schema);
+    if (expression && (err == OMM_OK || c->lenient)) err = add_pattern(r, c, schema, expression);
+    return is_left_out(c, err) ? OMM_OK : err;
+}
+
 static omm_err put_value(literal *out, compiler *c, json_t *value) {
     out->at = (uint32_t)c->g->bytes.size;
     OMM_TRY(omm_json_write_spaced(&c->g->bytes, value));
@@ -205,7 +240,9 @@ static unsigned implied_types(const json_t *schema) {
                      {"minItems", TYPE_ARRAY},
                      {"maxItems", TYPE_ARRAY},
                      {"minLength", TYPE_STRING},
-                     {"maxLength", TYPE_STRING}};
+                     {"maxLength", TYPE_STRING},
+                     {"pattern", TYPE_STRING},
+                     {"format", TYPE_STRING}};
     unsigned set = 0;
     for (size_t i = 0; i < sizeof s_implied / sizeof s_implied[0]; i++)
         if (json_object_get(schema, s_implied[i].key)) set |= 1u << s_implied[i].type;
@@ -435,11 +472,11 @@ static const char *const s_values[] = {"enum",
 static const char *const s_notes[] = {"title",    "description", "default",  "examples",
                                       "$schema",  "$id",         "$comment", "deprecated",
                                       "readOnly", "writeOnly",   "$defs",    "definitions"};
-static const char *const s_typed[] = {"properties",      "required",    "additionalProperties",
-                                      "items",           "prefixItems", "minItems",
-                                      "maxItems",        "minLength",   "maxLength",
-                                      "minimum",         "maximum",     "exclusiveMinimum",
-                                      "exclusiveMaximum"};
+static const char *const s_typed[] = {"properties", "required",         "additionalProperties",
+                                      "items",      "prefixItems",      "minItems",
+                                      "maxItems",   "minLength",        "maxLength",
+                                      "pattern",    "format",           "minimum",
+                                      "maximum",    "exclusiveMinimum", "exclusiveMaximum"};
 
 /* A list of values and nothing else that says anything. */
 static bool is_values(json_t *schema) {
@@ -471,22 +508,26 @@ static omm_err compile_type(uint32_t *out, compiler *c, json_t *schema, unsigned
     default: break;
     }
     OMM_TRY(read_limits(&made, c, schema, "minLength", "maxLength"));
+    OMM_TRY(read_pattern(&made, c, schema));
     return add(out, c, made);
 }
 
-/* Other values have none. */
-static omm_err check_range(const compiler *c, const json_t *schema, unsigned set) {
+/* What says something of values of one type and stands where there are none of it. */
+static omm_err check_types(const compiler *c, const json_t *schema, unsigned set) {
     const bool numbers = set & (1u << TYPE_INTEGER | 1u << TYPE_NUMBER);
-    if (numbers || c->lenient || !has_range(schema)) return OMM_OK;
-    return omm_raise(OMM_ERR_UNSUPPORTED,
-                     "%.200s: a range of what is no number is not supported; " SUPPORTED, c->path);
+    const bool strings = set & 1u << TYPE_STRING;
+    if (c->lenient) return OMM_OK;
+    if (!numbers && has_range(schema)) return not_supported(c, "a range of what is no number");
+    if (!strings && (json_object_get(schema, "pattern") || json_object_get(schema, "format")))
+        return not_supported(c, "pattern or format of what is no string");
+    return OMM_OK;
 }
 
 static omm_err compile_types(uint32_t *out, compiler *c, json_t *schema) {
     unsigned set = 0;
     rule made = {.kind = RULE_CHOICE, .rest = RULE_NONE};
     OMM_TRY(read_types(&set, c, schema));
-    OMM_TRY(check_range(c, schema, set));
+    OMM_TRY(check_types(c, schema, set));
     if (set == 0) return grammar_any(out, c->g);
     if (set & 1u << TYPE_NUMBER) set &= ~(1u << TYPE_INTEGER); /* it is one */
     OMM_TRY(grammar_add_parts(&made.first, c->g, (size_t)__builtin_popcount(set)));
@@ -555,22 +596,57 @@ static omm_err find_target(uint32_t *out, compiler *c, json_t *schema, const cha
     return OMM_OK;
 }
 
-static omm_err compile_ref(uint32_t *out, compiler *c, const json_t *ref) {
-    static const char *const folders[] = {"$defs", "definitions"};
-    const char *path = json_string_value(ref);
-    if (!path) return malformed(c, "$ref", "is #, or #/$defs/NAME");
-    if (strcmp(path, "#") == 0) return find_target(out, c, c->root, "#");
-    for (unsigned i = 0; i < 2; i++) {
-        const size_t size = strlen(folders[i]);
-        if (strncmp(path, "#/", 2) != 0 || strncmp(path + 2, folders[i], size) != 0 ||
-            path[2 + size] != '/')
-            continue;
-        json_t *schema = json_object_get(json_object_get(c->root, folders[i]), path + 2 + size + 1);
-        if (schema) return find_target(out, c, schema, path);
-        return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s/$ref: there is no %.100s", c->path, path);
+static int percent_value(const char *p, size_t left) {
+    if (left < 3 || *p != '%') return -1;
+    const int high = grammar_hex_value((uint8_t)p[1]), low = grammar_hex_value((uint8_t)p[2]);
+    return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+/* In place, of one pass: %XX to its byte, or ~1 and ~0 to / and ~.  Returns the new size. */
+static size_t unescape(char *name, size_t size, bool percent) {
+    size_t kept = 0;
+    for (size_t i = 0; i < size; i++) {
+        const int byte = percent ? percent_value(name + i, size - i) : -1;
+        const bool tilde = !percent && name[i] == '~' && i + 1 < size;
+        if (byte >= 0) {
+            name[kept++] = (char)byte;
+            i += 2;
+        } else if (tilde) {
+            i++;
+            name[kept++] = "~/"[name[i] == '1'];
+        } else {
+            name[kept++] = name[i];
+        }
     }
-    return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s/$ref: %.100s is not supported; " SUPPORTED,
-                     c->path, path);
+    name[kept] = '\0';
+    return kept;
+}
+
+/* What a step of a JSON pointer in a URI (RFC 6901, section 6), up to the next / or the end, names; NULL: nothing. */
+static json_t *step_into(const json_t *in, const char *step, size_t size) {
+    char name[PATH_BYTES_MAX];
+    if (size >= sizeof name) return NULL;
+    memcpy(name, step, size);
+    size = unescape(name, unescape(name, size, true), false);
+    if (json_is_object(in)) return strlen(name) == size ? json_object_get(in, name) : NULL;
+    if (size == 0 || size > 6 || strspn(name, "0123456789") != size) return NULL;
+    return json_array_get(in, strtoul(name, NULL, 10));
+}
+
+static omm_err compile_ref(uint32_t *out, compiler *c, const json_t *ref) {
+    const char *path = json_string_value(ref);
+    if (!path) return malformed(c, "$ref", "is #, or #/ and a path in the schema");
+    if (path[0] != '#' || (path[1] != '\0' && path[1] != '/'))
+        return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s/$ref: %.100s is not supported; " SUPPORTED,
+                         c->path, path);
+    json_t *schema = c->root;
+    for (const char *p = path + 1; schema && *p;) {
+        const size_t size = strcspn(p + 1, "/");
+        schema = step_into(schema, p + 1, size);
+        p += 1 + size;
+    }
+    if (schema) return find_target(out, c, schema, path);
+    return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s/$ref: there is no %.100s", c->path, path);
 }
 
 /* ---- a schema ------------------------------------------------------------------------------------- */

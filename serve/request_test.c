@@ -89,9 +89,9 @@ static const refusal s_refusals[] = {
     {true,
      "{" TURN
      ", \"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"name\": \"n\", "
-     "\"schema\": {\"properties\": {\"a\": {\"pattern\": \"x\"}}}}}}",
+     "\"schema\": {\"properties\": {\"a\": {\"pattern\": \"(?=x)\"}}}}}}",
      400, "response_format",
-     "response_format: #/properties/a: pattern is not supported; supported: type, enum, "},
+     "response_format: #/properties/a/pattern: byte 2 of the pattern: (? with this behind it"},
     {true, "{" TURN ", " TOOLS ", " SCHEMA("") "}", 400, "response_format",
      "give no tools, or \"tool_choice\": \"none\""},
     {false, "{\"prompt\": \"x\", " SCHEMA("") "}", 400, NULL, "response_format: not known here"},
@@ -130,8 +130,8 @@ static const refusal s_refusals[] = {
      "tools: a: strict is true or false"},
     {true,
      "{" TURN ", \"tools\": [{\"function\": {\"name\": \"a\", \"strict\": true, \"parameters\": "
-     "{\"type\": \"object\", \"properties\": {\"d\": {\"pattern\": \"x\"}}}}}]}",
-     400, "tools", "tools: a.parameters/properties/d: pattern is not supported; supported: type"},
+     "{\"type\": \"object\", \"properties\": {\"d\": {\"pattern\": \"(?=x)\"}}}}}]}",
+     400, "tools", "tools: a.parameters/properties/d/pattern: byte 2 of the pattern: (? with"},
     {true, "{" TURN ", " TOOLS ", \"parallel_tool_calls\": 1}", 400, "parallel_tool_calls",
      "accepted are true and false"},
     {true, "{\"messages\": [{\"role\": \"user\"}]}", 400, "messages", "content is not a string"},

@@ -6,12 +6,15 @@
  * begin with one (SentencePiece; a chat drops it); nowhere else, nor a line end: a small model that may write blanks
  * writes them for ever.  For the same reason a number has at most 18 digits before its point, 17 behind it and 2 of an
  * exponent (so a reader of 64-bit integers takes it), and where it has a range 9 behind its point and no exponent.
- * Strings are UTF-8 and JSON's escapes but \u0000; surrogates come in pairs.  Values of enum and const are spelled as omm_json_write_spaced spells them.
+ * Strings are UTF-8 and JSON's escapes but \u0000; surrogates come in pairs; in those with a pattern
+ * only what has to be escaped is.  Values of enum and const are spelled as omm_json_write_spaced spells them.
  *
  * Schemas.  Supported are
- *   type (a name or a list), enum, const, anyOf, oneOf (read as anyOf), allOf of one (beside notes), $ref to #, #/$defs/N, #/definitions/N
- *   object: properties, required, additionalProperties      string: minLength, maxLength (characters)
+ *   type (a name or a list), enum, const, anyOf, oneOf (read as anyOf), allOf of one (beside notes), $ref to a place in the schema (# and a path)
+ *   object: properties, required, additionalProperties      string: minLength, maxLength (characters), pattern or format
  *   array: items, prefixItems, minItems, maxItems           numbers: minimum, maximum, exclusiveMinimum, exclusiveMaximum
+ *   pattern: regular expressions of ECMA-262 as pattern.h has them, found anywhere; format: date-time, date, time, duration, email,
+ *            hostname, ipv4, ipv6, uuid, uri (grammar_format.c)
  *   title, description, default, examples and the like: without meaning
  * and anything else is refused with its path: what is left out in silence would be promised and not kept.  $ref and the
  * keywords from enum to allOf stand alone, but enum and const beside type.  Where `type` is missing the keywords that are

@@ -1,0 +1,128 @@
+/* grammar_format_test.c - which texts are of a format; all of it together fits one schema many times. */
+#include "grammar_internal.h"
+
+#include "omm/mem.h"
+#include "omm_test.h"
+
+#include <stdio.h>
+
+static bool takes(const pattern_table *t, uint32_t start, const char *text) {
+    uint32_t state = start;
+    for (const char *p = text; *p; p++) {
+        const pattern_edge *edge = pattern_find(t, state, (uint8_t)*p, (uint8_t)*p, PATTERN_NONE);
+        if (!edge) return false;
+        state = edge->next;
+    }
+    return t->states[state].left == 0;
+}
+
+static uint32_t add(pattern_table *t, const char *name) {
+    uint32_t start = 0;
+    const char *expression = grammar_format(name);
+    CHECK(expression != NULL);
+    CHECK_OK(pattern_add(&start, t, expression, 0, PATTERN_NONE));
+    return start;
+}
+
+#define LABEL_41 "a123456789012345678901234567890123456789b"
+
+static void test_texts(void) {
+    static const struct {
+        const char *name, *yes[10], *no[18];
+    } cases[] = {
+        {"date",
+         {"2026-11-27", "0001-01-01", "9999-12-31"},
+         {"", "2026-11-7", "2026-00-01", "2026-01-00", "2026-01-32", "02026-01-01", "2026/01/01",
+          "2026-11-27T"}},
+        {"time",
+         {"00:00:00Z", "23:59:59+23:59", "12:30:01.5-01:00", "12:30:01.123456Z"},
+         {"24:00:00Z", "12:60:00Z", "12:30:60Z", "12:30:00", "12:30Z", "12:30:01.Z",
+          "12:30:01.1234567Z", "12:30:01+24:00", "12:30:01+0100", "12:30:01z"}},
+        {"date-time",
+         {"2026-11-27T20:15:00Z", "2024-02-29T00:00:00.001+05:30"},
+         {"2026-11-27", "2026-11-27 20:15:00Z", "2026-11-27T20:15:00", "2023-02-29T00:00:00Z"}},
+        {"duration",
+         {"P1Y2M3DT4H5M6S", "P1W", "PT1S", "P1D", "P1Y", "P2M1DT1M", "PT1H1M"},
+         {"P", "PT", "P1", "1D", "P1D1M", "P1Y3D", "PT1H1S", "P1WT1S", "P1DT", "-P1D", "PT1.5S"}},
+        {"email",
+         {"a@b.cd", "first.last+tag@mail.example.org", "x_%@a-b.co"},
+         {"a", "@b.cd", "a@", "a@b", ".a@b.cd", "a.@b.cd", "a..b@c.de", "a b@c.de", "a@-b.cd",
+          "a@b-.cd", "a@b.c1", "a@b..cd", "\"a\"@b.cd"}},
+        {"hostname",
+         {"a", "localhost", "a-b.c1.example", "1.2.3.4"},
+         {"", "-a", "a-", "a..b", "a.", ".a", "a_b", LABEL_41}},
+        {"ipv4",
+         {"0.0.0.0", "127.0.0.1", "255.255.255.255", "192.168.249.9"},
+         {"256.0.0.0", "1.2.3", "1.2.3.4.5", "01.2.3.4", "1.2.3.", "1.2.3.260", "1.2.3.-1"}},
+        {"ipv6",
+         {"::", "::1", "1::", "fe80::1", "2001:DB8:0:0:8:800:200c:417a",
+          "1:2:3:4:5:6:7::", "::2:3:4:5:6:7:8", "1:2:3::6:7:8", "1::3:4:5:6:7:8"},
+         {"", ":", ":::", "1", "1:2:3:4:5:6:7", "1:2:3:4:5:6:7:8:9", "1::2::3",
+          "12345::", "1:2:3:4:5:6:7::8", "::1:2:3:4:5:6:7:8", "1:", ":1", "g::", "1::2:3:4:5:6:7:8",
+          "::ffff:1.2.3.4"}},
+        {"uuid",
+         {"123e4567-e89b-12d3-a456-426614174000", "123E4567-E89B-12D3-A456-426614174ABF"},
+         {"123e4567e89b12d3a456426614174000", "123e4567-e89b-12d3-a456-42661417400",
+          "123e4567-e89b-12d3-a456-4266141740000", "g23e4567-e89b-12d3-a456-426614174000"}},
+        {"uri",
+         {"https://example.org", "http://a.b:8080/x/y%20z?q=1&r=:@/?#frag", "mailto:a@b.cd",
+          "urn:isbn:123", "file:/etc/hosts", "ftp://a//b", "x:a/b", "http://a/?#"},
+         {"", "example.org", "https://", "http:///x", "http://a b", "http://a/%2", "1http://a",
+          "http://a:/", "http://a/#b#c", "http://a/<>", ":a", "a:"}},
+    };
+    pattern_table t = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const uint32_t start = add(&t, cases[i].name);
+        for (size_t k = 0; cases[i].yes[k]; k++)
+            if (!takes(&t, start, cases[i].yes[k])) {
+                fprintf(stderr, "%s: not taken: %s\n", cases[i].name, cases[i].yes[k]);
+                exit(1);
+            }
+        for (size_t k = 0; cases[i].no[k]; k++)
+            if (takes(&t, start, cases[i].no[k])) {
+                fprintf(stderr, "%s: taken: %s\n", cases[i].name, cases[i].no[k]);
+                exit(1);
+            }
+        if (getenv("OMM_SHOW"))
+            fprintf(stderr, "%s %u states %u edges %u work\n", cases[i].name, t.state_count,
+                    t.edge_count, t.work);
+    }
+    CHECK(!grammar_format("Date") && !grammar_format("") && !grammar_format("regex"));
+    pattern_table_fini(&t);
+}
+
+static int days_of(int year, int month) {
+    static const int days[] = {0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31, 0};
+    const bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+    return days[month] + (leap && month == 2);
+}
+
+static void test_dates(void) {
+    pattern_table t = {0};
+    const uint32_t start = add(&t, "date");
+    for (int year = 0; year < 10000; year += year % 100 == 10 && year % 400 != 90 ? 77 : 1)
+        for (int month = 0; month <= 13; month++)
+            for (int day = 0; day <= 32; day++) {
+                char text[48];
+                snprintf(text, sizeof text, "%04d-%02d-%02d", year, month, day);
+                const bool is_day = year > 0 && day > 0 && day <= days_of(year, month);
+                CHECK_EQ(takes(&t, start, text), is_day);
+            }
+    pattern_table_fini(&t);
+}
+
+/* Of the largest ones a schema has room for some tens. */
+static void test_room(void) {
+    static const char *const names[] = {"email", "uri", "hostname", "date-time", "ipv6"};
+    pattern_table t = {0};
+    for (unsigned i = 0; i < 50; i++) add(&t, names[i % 5]);
+    pattern_table_fini(&t);
+}
+
+int main(void) {
+    test_texts();
+    test_dates();
+    test_room();
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
