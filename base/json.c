@@ -137,12 +137,24 @@ static omm_err write_real(omm_buf *out, double value) {
     return omm_buf_printf(out, "%.*f", decimals > 1 ? decimals : 1, value);
 }
 
-/* What jansson spells as everybody does: texts, whole numbers, true, false, null. */
+/* \u001B to \u001b: jansson has capitals there, Python has none. */
+static void lower_escapes(uint8_t *text, size_t size) {
+    for (size_t i = 0; i + 1 < size; i++) {
+        if (text[i] != '\\') continue;
+        for (size_t k = i + 2; text[i + 1] == 'u' && k < i + 6 && k < size; k++)
+            if (text[k] >= 'A' && text[k] <= 'F') text[k] |= 0x20;
+        i++;
+    }
+}
+
+/* What jansson spells as everybody does, or nearly: texts, whole numbers, true, false, null. */
 static omm_err write_plain(omm_buf *out, const json_t *value) {
+    const size_t from = out->size;
     writer w = {out, OMM_OK};
-    if (json_dump_callback(value, write_piece, &w, JSON_ENCODE_ANY) == 0 || w.err != OMM_OK)
-        return w.err;
-    return omm_raise(OMM_ERR_FORMAT, "value has no JSON spelling");
+    if (json_dump_callback(value, write_piece, &w, JSON_ENCODE_ANY) != 0 && w.err == OMM_OK)
+        return omm_raise(OMM_ERR_FORMAT, "value has no JSON spelling");
+    if (w.err == OMM_OK && json_is_string(value)) lower_escapes(out->data + from, out->size - from);
+    return w.err;
 }
 
 static omm_err write_spaced(omm_buf *out, json_t *value, unsigned depth);

@@ -311,6 +311,7 @@ static void spaced(void) {
          "1.7976931348623157e+308]"},
         {"[true,false,-7,9223372036854775807]", "[true, false, -7, 9223372036854775807]"},
         {"\"caf\xc3\xa9 / \\\" \\n\"", "\"caf\xc3\xa9 / \\\" \\n\""},
+        {"\"\\u001B\\u001f\\u000B \\\\u00AB\"", "\"\\u001b\\u001f\\u000b \\\\u00AB\""},
         {"{}", "{}"},
         {"\"\"", "\"\""}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

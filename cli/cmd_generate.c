@@ -170,9 +170,10 @@ static omm_err finish(generation *g, const generate_options *o, omm_detok *detok
     return emit(g, o, before);
 }
 
-/* The chat's own stand beside the user's. */
+/* The chat's own stand beside the user's; what has to be JSON ends where it is whole, and may have them in its strings. */
 static omm_err add_chat_stops(generation *g, const loaded *l) {
     size_t count = 0;
+    if (g->grammar) return OMM_OK;
     const char *const *texts = omm_chat_stops(&count, l->tokenizer);
     for (size_t i = 0; i < count; i++) OMM_TRY(omm_stops_add(&g->stops, omm_bytes_str(texts[i])));
     return OMM_OK;

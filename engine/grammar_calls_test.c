@@ -218,6 +218,9 @@ static void test_refused(void) {
          "a.parameters/properties/d/pattern: byte 1 of the pattern: \\ before this letter"},
         {"[" BARE ", {\"name\": \"b\", \"strict\": true, \"parameters\": {\"type\": \"string\"}}]",
          "b.parameters: a schema with \"type\": \"object\" is needed"},
+        {"[{\"name\": \"r\", \"strict\": true, \"parameters\": {\"type\": \"object\", "
+         "\"properties\": {\"d\": {\"$ref\": \"#/$defs/n\"}}, \"$defs\": {\"n\": {\"not\": {}}}}}]",
+         "r.parameters/$defs/n: not is not supported"},
         {"[{\"name\": \"c\", \"strict\": true, \"parameters\": {\"anyOf\": [{}, {}]}}]",
          "c.parameters: a schema with"},
         {"[{\"name\": \"d\", \"strict\": true, \"parameters\": {\"type\": \"object\", "
@@ -270,8 +273,62 @@ static const struct {
      {"{\"a\": 7.5}", "{\"a\": 1e5}"}, /* of the range nothing is left */
      {"{\"a\": \"x\"}"}},
     {OBJECT("\"a\": {\"type\": \"integer\", \"minimum\": 2.5, \"exclusiveMinimum\": true}") "}",
-     {"{\"a\": 0}"}, /* of the range nothing is left */
-     {"{\"a\": \"x\"}", "{\"a\": 1.5}"}},
+     {"{\"a\": 3}"}, /* as it was written before 2019 */
+     {"{\"a\": 2}", "{\"a\": 0}", "{\"a\": \"x\"}", "{\"a\": 3.5}"}},
+    /* of two keywords one is none: the other stays */
+    {OBJECT("\"a\": {\"type\": \"integer\", \"minimum\": \"1\", \"maximum\": 5}, \"b\": "
+            "{\"minItems\": "
+            "null, \"maxItems\": 1}, \"c\": {\"minLength\": 1.0, \"maxLength\": -1}") "}",
+     {"{\"a\": -9, \"b\": [1], \"c\": \"xyz\"}"},
+     {"{\"a\": 6}", "{\"b\": [1, 2]}", "{\"c\": \"\"}"}},
+    /* members that stand elsewhere may come: what holds, what holds of one or the other, what may */
+    {OBJECT(
+         "\"a\": {\"type\": \"null\"}") ", \"allOf\": [{\"$ref\": \"#/$defs/b\"}, {\"properties\": "
+                                        "{\"c\": "
+                                        "{\"type\": \"null\"}}}], \"$defs\": {\"b\": "
+                                        "{\"properties\": "
+                                        "{\"b\": {\"type\": \"null\"}}, \"required\": [\"b\"]}}}",
+     {"{\"a\": null, \"b\": null, \"c\": null}", "{\"b\": null}"},
+     {"{}", "{\"a\": null}", "{\"b\": 1}", "{\"b\": null, \"d\": 1}"}},
+    {"{\"allOf\": [" OBJECT("\"a\": {\"type\": \"null\"}") "}, " OBJECT(
+         "\"b\": {\"type\": \"null\"}") "}]}",
+     {"{\"a\": null, \"b\": null}", "{}"},
+     {"{\"a\": 1}", "{\"c\": 1}"}},
+    {OBJECT(
+         "\"k\": {\"enum\": [\"c\", \"r\"]}") ", \"required\": [\"k\"], \"oneOf\": "
+                                              "[{\"properties\": {\"k\": "
+                                              "{\"const\": \"c\"}, \"x\": {\"type\": \"null\"}}, "
+                                              "\"required\": [\"x\"]}, {\"properties\": {\"k\": "
+                                              "{\"const\": "
+                                              "\"r\"}, \"y\": {\"type\": \"null\"}}}]}",
+     {"{\"k\": \"c\", \"x\": null}", "{\"k\": \"r\"}", "{\"k\": \"r\", \"y\": null}"},
+     {"{\"k\": \"c\"}", "{\"k\": \"r\", \"x\": null}", "{\"x\": null}", "{\"k\": \"s\"}"}},
+    {OBJECT("\"k\": {\"type\": \"null\"}") ", \"if\": {\"required\": [\"k\"]}, \"then\": "
+                                           "{\"properties\": {\"x\": "
+                                           "{\"type\": \"null\"}}, \"required\": [\"x\"]}, "
+                                           "\"dependentSchemas\": {\"k\": {\"properties\": {\"y\": "
+                                           "{\"type\": "
+                                           "\"null\"}}}}}",
+     {"{\"k\": null, \"x\": null, \"y\": null}", "{}"},
+     {"{\"x\": 1}", "{\"z\": 1}"}},
+    {OBJECT("\"m\": {\"type\": \"object\", \"patternProperties\": {\"^[0-9]+$\": {\"type\": "
+            "\"integer\"}}, "
+            "\"additionalProperties\": false}") "}",
+     {"{\"m\": {\"1\": 5}}", "{\"m\": {}}"},
+     {"{\"m\": 1}", "{\"x\": 1}"}},
+    {OBJECT(
+         "\"m\": {\"$ref\": \"#/$defs/b\", \"properties\": {\"a\": {\"type\": \"null\"}}}, \"n\": "
+         "{\"$ref\": "
+         "\"#/$defs/none\", \"type\": \"null\"}") ", \"$defs\": {\"b\": " OBJECT("\"b\": "
+                                                                                 "{\"type\": "
+                                                                                 "\"null\"}") "}}}",
+     {"{\"m\": {\"a\": null, \"b\": null}, \"n\": null}"},
+     {"{\"m\": {\"c\": 1}}", "{\"n\": 1}"}},
+    /* a type beside alternatives is that of those that say none */
+    {OBJECT("\"a\": {\"type\": \"integer\", \"anyOf\": [{\"minimum\": 5}, {\"maximum\": -5}, "
+            "{\"const\": 0}]}") "}",
+     {"{\"a\": 5}", "{\"a\": -5}", "{\"a\": 0}"},
+     {"{\"a\": 4}", "{\"a\": \"x\"}", "{\"a\": 5.5}"}},
     {OBJECT("\"a\": {\"type\": \"string\", \"format\": \"date\"}, \"b\": {\"pattern\": \"^x+$\", "
             "\"format\": \"date\", \"maxLength\": 2}") "}",
      {"{\"a\": \"2026-11-27\", \"b\": \"xx\"}"},
@@ -287,8 +344,8 @@ static const struct {
      {"{\"a\": \"\"}", "{\"a\": \"long\"}"},
      {"{\"a\": 1}"}},
     {OBJECT("\"a\": {\"type\": \"string\", \"maxLength\": 2, \"minLength\": \"1\"}") "}",
-     {"{\"a\": \"long\"}"},
-     {"{\"a\": 1}"}},
+     {"{\"a\": \"ab\"}", "{\"a\": \"\"}"},
+     {"{\"a\": \"long\"}", "{\"a\": 1}"}},
     /* of what should stand alone: a list of values, a reference, what the type has, a choice */
     {OBJECT("\"a\": {\"enum\": [1, 2], \"anyOf\": [{\"type\": \"string\"}]}") "}",
      {"{\"a\": 2}"},

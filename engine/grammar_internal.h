@@ -2,6 +2,8 @@
  *
  *   grammar.c         rules: making, closing, and what is known of them before the first byte
  *   grammar_schema.c  JSON Schema --> rules
+ *   grammar_lenient.c schemas of which something is left out, before that
+ *   grammar_place.c   what $ref names
  *   grammar_format.c  formats --> regular expressions
  *   grammar_calls.c   tools --> rules
  *   grammar_match.c   byte after byte through rules
@@ -118,6 +120,16 @@ OMM_CHECKED omm_err grammar_any_object(uint32_t *out, omm_grammar *g); /* anothe
  * nothing is left any value may stand.  `name`: for errors.  Errors: as omm_grammar_open_schema. */
 OMM_CHECKED omm_err grammar_add_arguments(uint32_t *out, omm_grammar *g, const char *name,
                                           json_t *schema, bool strict);
+/* grammar_place.c: a place in a schema, "#" or "#/" and a path; NULL: there is none. */
+json_t *grammar_place(json_t *root, const char *ref);
+/* Of schemas that all hold, how many say anything.  *at: the last of them. */
+size_t grammar_count_said(size_t *at, const json_t *list);
+/* grammar_lenient.c: of keywords that stand beside one another the one that counts; NULL: the type and its own. */
+const char *lenient_keyword(json_t *root, const json_t *schema);
+/* New references.  The list of anyOf or oneOf, each with the type that stands beside it and that it has not itself; the schema with
+ * all members that others name: the same one where they name none, or one of anyOf alone.  looked: of all of a root, from 0. */
+json_t *lenient_typed(json_t *schema, const char *key);
+json_t *lenient_members(json_t *root, json_t *schema, uint32_t *looked);
 /* grammar_format.c: what a text of that format matches; NULL: it is not known. */
 const char *grammar_format(const char *name);
 /* All rules are there: choices get their alternatives, rules their heights.  Errors: UNSUPPORTED (more alternatives than are
@@ -244,8 +256,9 @@ void match_compact(crowd *c, frames *f);
 /* ---- numbers: grammar_number.c --------------------------------------------------------------------- */
 
 int decimal_compare(decimal a, decimal b);
-/* An end of a range, which the number may be or (exclusive) not; of what is beyond all numbers the first beyond. */
-decimal decimal_bound(const json_t *number, bool is_low, bool exclusive);
+/* An end of a range, which the number may be or (exclusive) not, as those have it who read doubles, and exactly where it is a
+ * whole number, or (is_integer) the values are; of what is beyond all numbers the first beyond. */
+decimal decimal_bound(const json_t *number, bool is_low, bool exclusive, bool is_integer);
 decimal decimal_whole(decimal a, bool up); /* the nearest integer on one side */
 /* One more byte; INTEGER and NUMBER.  False: it may not follow. */
 bool number_step(thread *t, const rule *r, uint8_t byte);

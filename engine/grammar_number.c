@@ -5,6 +5,7 @@
  * the point, and one of them has to meet the range. */
 #include "grammar_internal.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,31 +31,60 @@ decimal decimal_whole(decimal a, bool up) {
     return (decimal){a.whole + (moves ? (up ? 1 : -1) : 0), 0};
 }
 
-/* The nearest one, and how it compares with the number. */
-static decimal nearest(int *compares, const json_t *number) {
-    char text[400];
-    if (json_is_integer(number)) {
-        *compares = 0;
-        return (decimal){.whole = json_integer_value(number)};
-    }
-    const double v = json_real_value(number);
-    const int size = snprintf(text, sizeof text, "%.*f", (int)DECIMAL_DIGITS, v);
-    const double made = strtod(text, NULL);
-    *compares = made < v ? -1 : made > v;
-    if (fabs(v) > (double)INTEGER_MAX)
-        return (decimal){.whole = v < 0 ? -INTEGER_MAX - 1 : INTEGER_MAX + 1};
-    const int32_t nano = (int32_t)strtol(text + size - DECIMAL_DIGITS, NULL, 10);
-    return (decimal){strtoll(text, NULL, 10), v < 0 ? -nano : nano};
+static decimal moved(decimal a, int64_t nanos) {
+    const int64_t sum = a.nano + nanos;
+    a.whole += sum / DECIMAL_NANO;
+    a.nano = (int32_t)(sum % DECIMAL_NANO);
+    if (a.whole > 0 && a.nano < 0) return (decimal){a.whole - 1, a.nano + DECIMAL_NANO};
+    if (a.whole < 0 && a.nano > 0) return (decimal){a.whole + 1, a.nano - DECIMAL_NANO};
+    return a;
 }
 
-decimal decimal_bound(const json_t *number, bool is_low, bool exclusive) {
-    int compares = 0;
-    decimal a = nearest(&compares, number);
-    if (a.whole > INTEGER_MAX) return (decimal){.whole = INTEGER_MAX + 1};
-    if (a.whole < -INTEGER_MAX) return (decimal){.whole = -INTEGER_MAX - 1};
-    if (is_low && (compares < 0 || (exclusive && compares == 0))) a.nano++;
-    if (!is_low && (compares > 0 || (exclusive && compares == 0))) a.nano--;
-    return a;
+static double read_back(decimal a) {
+    char text[64];
+    const bool minus = a.whole < 0 || a.nano < 0;
+    snprintf(text, sizeof text, "%s%" PRId64 ".%09d", minus ? "-" : "",
+             a.whole < 0 ? -a.whole : a.whole, abs(a.nano));
+    return strtod(text, NULL);
+}
+
+/* Of the first of a range as a double: the least decimal that whoever reads doubles takes for one that is in it. */
+static decimal least_read(double first, bool exclusive) {
+    char text[400];
+    const int size = snprintf(text, sizeof text, "%.*f", (int)DECIMAL_DIGITS, first);
+    const int32_t nano = (int32_t)strtol(text + size - DECIMAL_DIGITS, NULL, 10);
+    const decimal near = {strtoll(text, NULL, 10), first < 0 ? -nano : nano};
+    const double size_of = fabs(first), next = nextafter(size_of, INFINITY);
+    int64_t high = (int64_t)((next - size_of) * DECIMAL_NANO * 2) + 2, low = -high;
+    while (high - low > 1) { /* low is not in it, high is */
+        const int64_t middle = low + (high - low) / 2;
+        const double read = read_back(moved(near, middle));
+        if (exclusive ? read > first : read >= first)
+            high = middle;
+        else
+            low = middle;
+    }
+    return moved(near, high);
+}
+
+static decimal least_of(const json_t *number, bool is_low, bool exclusive, bool is_integer) {
+    const double v = is_low ? json_number_value(number) : -json_number_value(number);
+    const json_int_t given = json_integer_value(number);
+    decimal exact = {.whole = INTEGER_MAX + 1};
+    if (v > (double)INTEGER_MAX) return exact;
+    if (v < -(double)INTEGER_MAX) return (decimal){.whole = -INTEGER_MAX - 1};
+    if (!json_is_integer(number) && is_integer)
+        return moved((decimal){.whole = (int64_t)floor(v)}, floor(v) < v || exclusive);
+    if (!json_is_integer(number)) return least_read(v, exclusive);
+    exact = moved((decimal){.whole = is_low ? given : -given}, exclusive);
+    if (is_integer || !exclusive) return exact;
+    const decimal read = least_read(v, true);
+    return decimal_compare(read, exact) > 0 ? read : exact;
+}
+
+decimal decimal_bound(const json_t *number, bool is_low, bool exclusive, bool is_integer) {
+    const decimal least = least_of(number, is_low, exclusive, is_integer);
+    return is_low ? least : negated(least);
 }
 
 /* ---- any number ---------------------------------------------------------------------------------- */
@@ -141,6 +171,7 @@ static bool may_be_fraction(const thread *t, const rule *r) {
 
 static bool step_whole(thread *t, const rule *r, uint8_t b) {
     if (!is_digit(b) || t->phase == PHASE_ZERO || t->at == INTEGER_DIGITS_MAX) return false;
+    if (r->kind == RULE_INTEGER && t->phase == PHASE_SIGN && b == '0') return false; /* no -0 */
     const uint64_t value = (uint64_t)whole_of(t) * 10 + (uint64_t)(b - '0');
     set_whole(t, value);
     return match_go(t, value ? PHASE_DIGITS : PHASE_ZERO, t->at + 1) && may_be(t, r);
@@ -157,7 +188,8 @@ static bool step_ranged(thread *t, const rule *r, uint8_t b) {
     if (t->phase == PHASE_POINT || t->phase == PHASE_FRACTION) return step_fraction(t, r, b);
     if (t->phase == PHASE_BEGIN && b == '-') {
         t->letter = 1;
-        return decimal_compare(r->low, (decimal){0, 0}) <= 0 && match_go(t, PHASE_SIGN, 0);
+        const int below = decimal_compare(r->low, (decimal){0, r->kind == RULE_NUMBER});
+        return below < 0 && match_go(t, PHASE_SIGN, 0); /* of integers there is no -0 */
     }
     if (b == '.' && has_digits && r->kind == RULE_NUMBER) {
         t->pos = 0;

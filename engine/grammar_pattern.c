@@ -68,7 +68,7 @@ static bool step_hex(thread *t, const omm_grammar *g, uint8_t b) {
     if (value < 0) return false;
     t->code = (uint16_t)(t->code * 16 + value);
     t->left--;
-    if (t->left == 0) return t->code <= CONTROL_LAST && take(t, g, t->code);
+    if (t->left == 0) return take(t, g, t->code);
     const uint32_t first = (uint32_t)t->code << 4 * t->left;
     const uint32_t last = first + (1u << 4 * t->left) - 1;
     return first <= CONTROL_LAST && find(t, g, first, last < CONTROL_LAST ? last : CONTROL_LAST);

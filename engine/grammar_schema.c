@@ -4,9 +4,9 @@
 
 #include "omm/mem.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #define PATH_BYTES_MAX 400u /* of what is said; longer ones are cut */
 #define SUPPORTED                                                                                  \
@@ -15,6 +15,9 @@
     "minLength, maxLength, pattern, format; of numbers minimum, maximum, exclusiveMinimum, "       \
     "exclusiveMaximum"
 #define FORMATS "date-time, date, time, duration, email, hostname, ipv4, ipv6, uuid, uri"
+
+#define PARTS_LOOKED_MAX 256u
+#define CHOICES_MAX 4u /* inside choices, of what arguments are */
 
 typedef struct target {
     json_t *schema;
@@ -25,11 +28,13 @@ typedef struct target {
 typedef struct compiler {
     omm_grammar *g;
     json_t *root;
+    const char *root_path;
     target *targets; /* of $ref; the root is the first */
     uint32_t target_count, target_capacity;
     unsigned depth;
-    bool lenient; /* what is not supported is left out; where nothing is left it is any value */
-    bool closed;  /* objects that name properties have no others unless they say so */
+    uint32_t looked; /* lenient_members */
+    bool lenient;    /* what is not supported is left out; where nothing is left it is any value */
+    bool closed;     /* objects that name properties have no others unless they say so */
     char path[PATH_BYTES_MAX];
 } compiler;
 
@@ -78,43 +83,48 @@ static omm_err add(uint32_t *out, compiler *c, rule made) {
 
 /* ---- numbers and texts ----------------------------------------------------------------------------- */
 
-/* Kept where the schema does not say it. */
+/* Kept where the schema does not say it, or (left out alone) wrongly.  2.0 is a whole number, too. */
 static omm_err read_count(uint32_t *out, const compiler *c, const json_t *schema, const char *key) {
     const json_t *value = json_object_get(schema, key);
-    const json_int_t v = json_integer_value(value);
-    if (!value) return OMM_OK;
-    if (!json_is_integer(value) || v < 0) return malformed(c, key, "are whole numbers from 0");
-    *out = v < (json_int_t)RULE_NONE ? (uint32_t)v : RULE_NONE; /* no text is that long */
+    const double v = json_number_value(value);
+    if (!value || (c->lenient && !json_is_number(value))) return OMM_OK;
+    if (!json_is_number(value) || v < 0 || floor(v) < v)
+        return c->lenient ? OMM_OK : malformed(c, key, "are whole numbers from 0");
+    *out = v < RULE_NONE ? (uint32_t)v : RULE_NONE; /* no text is that long */
     return OMM_OK;
-}
-
-static omm_err read_both(rule *r, const compiler *c, const json_t *schema, const char *least,
-                         const char *most) {
-    OMM_TRY(read_count(&r->min, c, schema, least));
-    OMM_TRY(read_count(&r->max, c, schema, most));
-    if (r->min <= r->max) return OMM_OK;
-    return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s: no value has %s %u and %s %u", c->path, least,
-                     r->min, most, r->max);
 }
 
 static omm_err read_limits(rule *r, const compiler *c, const json_t *schema, const char *least,
                            const char *most) {
     r->max = RULE_NONE;
-    const omm_err err = read_both(r, c, schema, least, most);
-    if (!is_left_out(c, err)) return err;
+    OMM_TRY(read_count(&r->min, c, schema, least));
+    OMM_TRY(read_count(&r->max, c, schema, most));
+    if (r->min <= r->max) return OMM_OK;
+    if (!c->lenient)
+        return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s: no value has %s %u and %s %u", c->path,
+                         least, r->min, most, r->max);
     r->min = 0;
     r->max = RULE_NONE;
     return OMM_OK;
 }
 
-static omm_err read_bound(decimal *out, const compiler *c, const json_t *schema, const char *key,
+static omm_err take_bound(rule *r, const compiler *c, const char *key, const json_t *value,
                           bool is_low, bool exclusive) {
-    const json_t *value = json_object_get(schema, key);
-    if (!value) return OMM_OK;
+    decimal *out = is_low ? &r->low : &r->high;
+    if (!value || (c->lenient && !json_is_number(value))) return OMM_OK;
     if (!json_is_number(value)) return malformed(c, key, "are numbers");
-    const decimal bound = decimal_bound(value, is_low, exclusive);
+    const decimal bound = decimal_bound(value, is_low, exclusive, r->kind == RULE_INTEGER);
     if ((decimal_compare(bound, *out) > 0) == is_low) *out = bound;
     return OMM_OK;
+}
+
+/* Before 2019 `exclusive` was true or false, and said how the other one is meant. */
+static omm_err read_bound(rule *r, const compiler *c, const json_t *schema, const char *key,
+                          const char *exclusive, bool is_low) {
+    const json_t *value = json_object_get(schema, key), *other = json_object_get(schema, exclusive);
+    const bool is_word = value && json_is_boolean(other);
+    OMM_TRY(take_bound(r, c, key, value, is_low, is_word && json_is_true(other)));
+    return is_word ? OMM_OK : take_bound(r, c, exclusive, other, is_low, true);
 }
 
 static void set_all(rule *r) {
@@ -124,10 +134,8 @@ static void set_all(rule *r) {
 }
 
 static omm_err read_bounds(rule *r, const compiler *c, const json_t *schema) {
-    OMM_TRY(read_bound(&r->low, c, schema, "minimum", true, false));
-    OMM_TRY(read_bound(&r->low, c, schema, "exclusiveMinimum", true, true));
-    OMM_TRY(read_bound(&r->high, c, schema, "maximum", false, false));
-    OMM_TRY(read_bound(&r->high, c, schema, "exclusiveMaximum", false, true));
+    OMM_TRY(read_bound(r, c, schema, "minimum", "exclusiveMinimum", true));
+    OMM_TRY(read_bound(r, c, schema, "maximum", "exclusiveMaximum", false));
     if (r->kind == RULE_INTEGER) {
         r->low = decimal_whole(r->low, true);
         r->high = decimal_whole(r->high, false);
@@ -400,7 +408,11 @@ static omm_err compile_object(uint32_t *out, compiler *c, json_t *schema) {
     }
     OMM_TRY(read_rest(&made.rest, c, schema, "additionalProperties"));
     const uint32_t others = made.rest;
-    if (c->closed && properties && !json_object_get(schema, "additionalProperties"))
+    const bool others_match =
+        c->lenient && json_object_size(json_object_get(schema, "patternProperties")) > 0;
+    if (others_match) OMM_TRY(grammar_any(&made.rest, c->g)); /* by names that nobody looks at */
+    if (c->closed && properties && !json_object_get(schema, "additionalProperties") &&
+        !others_match)
         made.rest = RULE_NONE; /* who names what it takes has named all, but what `required` adds */
     json_t *wanted = json_object();
     omm_err err = read_required(wanted, c, schema);
@@ -596,57 +608,18 @@ static omm_err find_target(uint32_t *out, compiler *c, json_t *schema, const cha
     return OMM_OK;
 }
 
-static int percent_value(const char *p, size_t left) {
-    if (left < 3 || *p != '%') return -1;
-    const int high = grammar_hex_value((uint8_t)p[1]), low = grammar_hex_value((uint8_t)p[2]);
-    return high < 0 || low < 0 ? -1 : high * 16 + low;
-}
-
-/* In place, of one pass: %XX to its byte, or ~1 and ~0 to / and ~.  Returns the new size. */
-static size_t unescape(char *name, size_t size, bool percent) {
-    size_t kept = 0;
-    for (size_t i = 0; i < size; i++) {
-        const int byte = percent ? percent_value(name + i, size - i) : -1;
-        const bool tilde = !percent && name[i] == '~' && i + 1 < size;
-        if (byte >= 0) {
-            name[kept++] = (char)byte;
-            i += 2;
-        } else if (tilde) {
-            i++;
-            name[kept++] = "~/"[name[i] == '1'];
-        } else {
-            name[kept++] = name[i];
-        }
-    }
-    name[kept] = '\0';
-    return kept;
-}
-
-/* What a step of a JSON pointer in a URI (RFC 6901, section 6), up to the next / or the end, names; NULL: nothing. */
-static json_t *step_into(const json_t *in, const char *step, size_t size) {
-    char name[PATH_BYTES_MAX];
-    if (size >= sizeof name) return NULL;
-    memcpy(name, step, size);
-    size = unescape(name, unescape(name, size, true), false);
-    if (json_is_object(in)) return strlen(name) == size ? json_object_get(in, name) : NULL;
-    if (size == 0 || size > 6 || strspn(name, "0123456789") != size) return NULL;
-    return json_array_get(in, strtoul(name, NULL, 10));
-}
-
 static omm_err compile_ref(uint32_t *out, compiler *c, const json_t *ref) {
+    char place[PATH_BYTES_MAX];
     const char *path = json_string_value(ref);
     if (!path) return malformed(c, "$ref", "is #, or #/ and a path in the schema");
     if (path[0] != '#' || (path[1] != '\0' && path[1] != '/'))
         return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s/$ref: %.100s is not supported; " SUPPORTED,
                          c->path, path);
-    json_t *schema = c->root;
-    for (const char *p = path + 1; schema && *p;) {
-        const size_t size = strcspn(p + 1, "/");
-        schema = step_into(schema, p + 1, size);
-        p += 1 + size;
-    }
-    if (schema) return find_target(out, c, schema, path);
-    return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s/$ref: there is no %.100s", c->path, path);
+    json_t *schema = grammar_place(c->root, path);
+    if (!schema)
+        return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s/$ref: there is no %.100s", c->path, path);
+    snprintf(place, sizeof place, "%s%s", c->root_path, path + 1);
+    return find_target(out, c, schema, place);
 }
 
 /* ---- a schema ------------------------------------------------------------------------------------- */
@@ -675,11 +648,6 @@ static omm_err check_keywords(const char **alone, const compiler *c, json_t *sch
                      c->path, beside, *alone);
 }
 
-static bool has_parts(const json_t *schema) {
-    return json_object_get(schema, "properties") || json_object_get(schema, "items") ||
-           json_object_get(schema, "prefixItems");
-}
-
 static bool says_nothing(json_t *schema) {
     const char *key = NULL;
     json_t *value = NULL;
@@ -689,8 +657,7 @@ static bool says_nothing(json_t *schema) {
     return json_is_object(schema) || json_is_true(schema);
 }
 
-/* Of schemas that all hold, how many say anything.  *at: the last of them. */
-static size_t count_said(size_t *at, const json_t *list) {
+size_t grammar_count_said(size_t *at, const json_t *list) {
     size_t said = 0;
     for (size_t i = 0; i < json_array_size(list); i++) {
         if (says_nothing(json_array_get(list, i))) continue;
@@ -700,23 +667,9 @@ static size_t count_said(size_t *at, const json_t *list) {
     return said;
 }
 
-/* Of those that stand beside one another the one that says most; NULL: the type does. */
-static const char *choose_keyword(const json_t *schema) {
-    static const char *const lists[] = {"anyOf", "oneOf", "allOf"};
-    if (json_array_size(json_object_get(schema, "enum")) > 0) return "enum";
-    if (json_object_get(schema, "const")) return "const";
-    if (json_object_get(schema, "$ref")) return "$ref";
-    for (size_t i = 0; i < 3 && !has_parts(schema); i++) {
-        size_t at = 0;
-        const json_t *list = json_object_get(schema, lists[i]);
-        if (i < 2 ? json_array_size(list) > 0 : count_said(&at, list) == 1) return lists[i];
-    }
-    return NULL;
-}
-
 static omm_err compile_all_of(uint32_t *out, compiler *c, const json_t *list) {
     size_t at = 0;
-    if (json_array_size(list) == 0 || count_said(&at, list) > 1)
+    if (json_array_size(list) == 0 || grammar_count_said(&at, list) > 1)
         return not_supported(c, "allOf of several");
     const size_t up = go_down(c, "/allOf/%zu", at);
     OMM_TRY(compile(out, c, json_array_get(list, at)));
@@ -732,16 +685,28 @@ static omm_err compile_alone(uint32_t *out, compiler *c, json_t *schema, const c
                                 : compile_choice(out, c, key, value);
 }
 
+/* What is read of a schema of which something is left out may be made for that. */
+static omm_err compile_lenient(uint32_t *out, compiler *c, json_t *schema) {
+    const char *alone = lenient_keyword(c->root, schema);
+    const bool is_choice = alone && (strcmp(alone, "anyOf") == 0 || strcmp(alone, "oneOf") == 0);
+    if (alone && !is_choice) return compile_alone(out, c, schema, alone);
+    json_t *made =
+        is_choice ? lenient_typed(schema, alone) : lenient_members(c->root, schema, &c->looked);
+    json_t *list = is_choice ? made : made != schema ? json_object_get(made, "anyOf") : NULL;
+    const omm_err err =
+        list ? compile_choice(out, c, alone ? alone : "anyOf", list) : compile_types(out, c, made);
+    json_decref(made);
+    return err;
+}
+
 static omm_err compile_inside(uint32_t *out, compiler *c, json_t *schema) {
     const char *alone = NULL;
     if (json_is_true(schema)) return grammar_any(out, c->g);
     if (json_is_false(schema)) return not_supported(c, "false, which no value fulfils,");
     if (!json_is_object(schema))
         return omm_raise(OMM_ERR_FORMAT, "%.200s: a schema is an object, or true", c->path);
-    if (c->lenient)
-        alone = choose_keyword(schema);
-    else
-        OMM_TRY(check_keywords(&alone, c, schema));
+    if (c->lenient) return compile_lenient(out, c, schema);
+    OMM_TRY(check_keywords(&alone, c, schema));
     return alone ? compile_alone(out, c, schema, alone) : compile_types(out, c, schema);
 }
 
@@ -761,6 +726,7 @@ static omm_err compile(uint32_t *out, compiler *c, json_t *schema) {
 
 /* The root is the first target; each may name others. */
 static omm_err compile_targets(uint32_t *out, compiler *c, const char *path) {
+    c->root_path = path;
     OMM_TRY(find_target(out, c, c->root, path));
     for (uint32_t i = 0; i < c->target_count; i++) {
         uint32_t compiled = 0;
@@ -810,14 +776,23 @@ static uint32_t unwrap(const omm_grammar *g, uint32_t index) {
     return index;
 }
 
+/* All that it may be are objects.  *left: parts that may still be looked at. */
+static bool is_object(const omm_grammar *g, uint32_t index, unsigned depth, uint32_t *left) {
+    const rule *r = &g->rules[index];
+    bool all = r->kind == RULE_OBJECT || (r->kind == RULE_CHOICE && depth < CHOICES_MAX);
+    for (uint32_t i = 0; r->kind == RULE_CHOICE && all && i < r->count; i++)
+        all = (*left)-- > 0 && is_object(g, g->parts[r->first + i], depth + 1, left);
+    return all;
+}
+
 omm_err grammar_add_arguments(uint32_t *out, omm_grammar *g, const char *name, json_t *schema,
                               bool strict) {
     char path[PATH_BYTES_MAX];
-    uint32_t root = 0;
+    uint32_t root = 0, left = PARTS_LOOKED_MAX;
     snprintf(path, sizeof path, "%s.parameters", name);
     OMM_TRY(compile_root(&root, g, schema, path, !strict, true));
     *out = unwrap(g, root);
-    if (g->rules[*out].kind == RULE_OBJECT) return OMM_OK;
+    if (is_object(g, *out, 0, &left)) return OMM_OK;
     if (!strict) return grammar_any_object(out, g);
     return omm_raise(OMM_ERR_UNSUPPORTED, "%s: a schema with \"type\": \"object\" is needed", path);
 }

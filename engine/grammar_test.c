@@ -175,8 +175,8 @@ static const texts s_texts[] = {
      {"", " ", "  1", "tru", "truee", "01", "-", "1.", ".5", "1e", "+1", "{\"a\" :1}", "{ }",
       "[1 ,2]", "[1,  2]", "1 ", "{\"a\":1,}", "[,1]", "{a:1}"}},
     {"{\"type\": \"integer\"}",
-     {"0", "-0", "-12", "123456789012345678"},
-     {"1.0", "1e3", "1234567890123456789", "00", "\"1\"", "null"}},
+     {"0", "-12", "123456789012345678"},
+     {"-0", "-01", "1.0", "1e3", "1234567890123456789", "00", "\"1\"", "null"}},
     {"{\"type\": \"number\"}",
      {"0", "0.5", "-1.25E-3", "1e99", "0.12345678901234567"},
      {"1e100", "0.123456789012345678", "1.e5", "-.5", "1.5.5", "1e5e5", "1e+"}},
@@ -267,6 +267,7 @@ static const texts s_texts[] = {
      {"[null,1]", "[null,1,2]"},
      {"[]", "[null]", "[null,null]"}},
     {"{\"maxItems\": 0}", {"[]"}, {"[1]", "[1"}},
+    {"{\"maxItems\": 1.0, \"minItems\": 1}", {"[1]"}, {"[]", "[1,"}},
     {"{\"items\": false}", {"[]"}, {"[1]"}},
     {"{\"maxItems\": 1000000000000}", {"[]", "[1,2,3]"}, {"{}"}},
     {"{\"anyOf\": [{\"type\": \"integer\"}, {\"type\": \"number\"}, {\"enum\": [\"a\"]}, "
@@ -298,6 +299,10 @@ static const texts s_texts[] = {
      {"\"\"", "\"abcd\"", "\"A\"", "\"\\t\"", "\"\\u0061\"", "\"\\/\"", "\"\\u0009\"", "\"\n\"",
       "\"\xc3\xa8\"", "\"\xe2\x82\xad\"", "\"\xf0\x9f\x98\x81\"", "\"\\u00e9\"", "\"a", "1",
       "null"}},
+    {"{\"pattern\": \"^.+$\"}",
+     {"\"\xe0\xa0\x80\xed\x9f\xbf\xf0\x90\x80\x80\xf4\x8f\xbf\xbf\""},
+     {"\"\xc0\x80\"", "\"\xe0\x9f\xbf\"", "\"\xed\xa0\x80\"", "\"\xf4\x90\x80\x80\"",
+      "\"\xf0\x8f\xbf\xbf\"", "\"\xf8\"", "\"\x80\"", "\"\xc3(\""}},
     {"{\"type\": [\"string\", \"null\"], \"pattern\": \"b\", \"minLength\": 3, \"maxLength\": 4}",
      {"\"abc\"", "\"bbbb\"", "\"\\tb\\\"\"", "null"},
      {"\"b\"", "\"aaaa\"", "\"aaaab\"", "\"aaabb\"", "1"}},
@@ -357,7 +362,7 @@ static void test_ranges(void) {
                 begins[v < 0][part] = true;
                 if (part < 10) break;
             }
-        begins[1][0] = low <= 0 && high >= 0; /* -0 */
+        begins[1][0] = false; /* no -0 */
         for (int v = 0; v < 2 * 1200; v++) {
             const bool minus = v >= 1200;
             bool whole = false;
@@ -365,7 +370,7 @@ static void test_ranges(void) {
                 (size_t)snprintf(words, sizeof words, minus ? "-%d" : "%d", v % 1200);
             const bool can = follow(&whole, g, words, size) == size;
             const int value = minus ? -(v % 1200) : v;
-            CHECK_EQ(whole, value >= low && value <= high);
+            CHECK_EQ(whole, value >= low && value <= high && !(minus && value == 0));
             CHECK_EQ(can, begins[minus][v % 1200]);
         }
         omm_grammar_close(g);
@@ -428,6 +433,45 @@ static void check_span(const span *s) {
         exit(1);
     }
     omm_grammar_close(g);
+}
+
+/* Where doubles lie further apart than what is spelled: of what reads as a double of the range, all. */
+static void test_doubles(void) {
+    static const struct {
+        const char *schema, *yes, *no;
+    } cases[] = {
+        {"\"exclusiveMaximum\": 20000000", "19999999.999999997", "19999999.999999999"},
+        {"\"exclusiveMaximum\": 20000000.0", "19999999.999999997", "19999999.999999999"},
+        {"\"exclusiveMinimum\": 100000000", "100000000.000000011", "100000000.000000001"},
+        {"\"minimum\": 16777217.1", "16777217.1", "16777217.099"},
+        {"\"minimum\": 33554433.7", "33554433.7", "33554433.69"},
+        {"\"maximum\": 123456789.1", "123456789.1", "123456789.11"},
+        {"\"maximum\": -16777217.1", "-16777217.1", "-16777217.099"},
+        {"\"exclusiveMaximum\": 1e17", "99999999999999990", "99999999999999999"},
+        {"\"minimum\": 9007199254740993", "9007199254740993", "9007199254740992"},
+        {"\"exclusiveMinimum\": 0", "0.000000001", "0.0"},
+        {"\"exclusiveMaximum\": 0", "-0.000000001", "-0.0"},
+        {"\"minimum\": 5, \"exclusiveMinimum\": true", "5.000000001", "5"},
+        {"\"minimum\": 5, \"exclusiveMinimum\": false", "5", "4.999999999"},
+        {"\"type\": \"integer\", \"minimum\": 1e17", "100000000000000000", "99999999999999999"},
+        {"\"type\": \"integer\", \"exclusiveMaximum\": 1e17", "99999999999999999",
+         "100000000000000000"},
+        {"\"type\": \"integer\", \"maximum\": -1.5", "-2", "-1"},
+        {"\"type\": \"integer\", \"exclusiveMinimum\": 9007199254740992.0", "9007199254740993",
+         "9007199254740992"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char words[256];
+        omm_grammar *g = NULL;
+        snprintf(words, sizeof words, "{\"type\": \"number\", %s}", cases[i].schema);
+        if (strstr(cases[i].schema, "type")) snprintf(words, sizeof words, "{%s}", cases[i].schema);
+        CHECK_OK(open_schema(&g, words));
+        if (!takes(g, cases[i].yes) || takes(g, cases[i].no)) {
+            fprintf(stderr, "%s: %s not taken, or %s\n", words, cases[i].yes, cases[i].no);
+            exit(1);
+        }
+        omm_grammar_close(g);
+    }
 }
 
 static void test_spans(void) {
@@ -629,6 +673,7 @@ int main(void) {
     test_ranges();
     test_titled();
     test_spans();
+    test_doubles();
     test_early();
     test_depth();
     test_limits();

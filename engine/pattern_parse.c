@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PARTS_MAX PATTERN_BYTES_MAX
+#define PARTS_MAX (2 * PATTERN_BYTES_MAX)
 #define DEPTH_MAX 64u /* groups inside groups */
 #define STEPS_MAX                                                                                  \
     (4 * PATTERN_NODES_MAX) /* parts that are turned into nodes, each time they are repeated */
@@ -277,14 +277,13 @@ static omm_err take_members(reader *r) {
     bool is_class = false, is_class_too = false;
     uint32_t low = 0, high = 0;
     OMM_TRY(take_member(&is_class, &low, r));
-    if (!is_class) high = low;
+    if (!is_class) high = low; /* and stays so before \d and its like */
     if (peek(r) == '-' && r->text[r->at + 1] != ']' && r->text[r->at + 1] != '\0') {
         r->at++;
         OMM_TRY(take_member(&is_class_too, &high, r));
         if (is_class || is_class_too) {
             OMM_TRY(add_range(r, '-', '-'));
             if (is_class && !is_class_too) low = high;
-            if (is_class_too) high = low;
             is_class = is_class && is_class_too;
         }
     }

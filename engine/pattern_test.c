@@ -2,6 +2,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "pattern_nodes.h"
 
+#include "omm/bytes.h"
 #include "omm/mem.h"
 #include "omm_test.h"
 
@@ -22,6 +23,7 @@ static int follow(const pattern_table *t, uint32_t start, uint32_t most, const u
         const pattern_edge *edge = pattern_find(t, state, text[i], text[i], room);
         if (!edge) return GONE;
         state = edge->next;
+        CHECK(t->states[state].left != PATTERN_NONE);
     }
     return t->states[state].left == 0 ? WHOLE : OPEN;
 }
@@ -76,7 +78,10 @@ static void test_texts(void) {
          {"a"},
          {"a]"}}, /* PCRE2 10.42 takes nothing there, so it is not asked about [] */
         {"^[\\d\\-x-z]+$", {"0-y"}, {"w"}},
-        {"^[\\w-.]+$", {"a_-.Z"}, {"\xc3\xa9"}},
+        {"^[\\w-.]+$", {"a_-.Z"}, {"\xc3\xa9", "!", "/"}},
+        {"^[a-zbc-d]$", {"a", "c", "e", "z"}, {"{"}},
+        {"^[^a-zbc-d]$", {"{"}, {"a", "c", "e", "z"}},
+        {"^[\\d-x]$", {"5", "-", "x"}, {"a", "!"}},
         {"^[a-\\d]+$", {"a-7"}, {"b"}},
         {"^[\\s-\\d]+$", {" -7"}, {"b"}},
         {"^[a\\]]$", {"a", "]"}, {"["}},
@@ -136,6 +141,7 @@ static void test_refused(void) {
         {"\\x4", OMM_ERR_FORMAT, "a hex digit is missing"},
         {"\\u{110000}", OMM_ERR_FORMAT, "that is no character"},
         {"\\ud800", OMM_ERR_FORMAT, "that is no character"},
+        {"\\udc00", OMM_ERR_FORMAT, "that is no character"},
         {"\\ud800\\u0041", OMM_ERR_FORMAT, "half a pair"},
         {"\\u{12", OMM_ERR_FORMAT, "\\u{ is not closed"},
         {"\\c1", OMM_ERR_FORMAT, "\\c has a letter"},
@@ -154,6 +160,7 @@ static void test_refused(void) {
         {"[]", OMM_ERR_UNSUPPORTED, "a pattern that no text fulfils"},
         {"a^b", OMM_ERR_UNSUPPORTED, "a pattern that no text fulfils"},
         {"^\\0$", OMM_ERR_UNSUPPORTED, "a pattern that no text fulfils"},
+        {"a{4294967297}", OMM_ERR_UNSUPPORTED, "repeats too much"},
         {"a{9000}", OMM_ERR_UNSUPPORTED, "it is too long, or repeats too much"},
         {"(?:(?:){99999}){99999}", OMM_ERR_UNSUPPORTED, "repeats too much"},
         {"(?:(?:a{90}){90}){90}", OMM_ERR_UNSUPPORTED, "repeats too much"},
@@ -171,6 +178,33 @@ static void test_refused(void) {
         CHECK(t.state_count == 0 && t.edge_count == 0);
         pattern_table_fini(&t);
     }
+}
+
+/* ^, `one` so many times, then `behind` as many. */
+static omm_err add_repeated(const char *one, unsigned times, const char *behind) {
+    omm_buf text;
+    pattern_table t = {0};
+    uint32_t start = 0;
+    omm_buf_init(&text, 1 << 16);
+    CHECK_OK(omm_buf_printf(&text, "^"));
+    for (unsigned i = 0; i < 2 * times; i++)
+        CHECK_OK(omm_buf_printf(&text, "%s", i < times ? one : behind));
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    const omm_err err = pattern_add(&start, &t, (const char *)text.data, 0, PATTERN_NONE);
+    pattern_table_fini(&t);
+    omm_buf_fini(&text);
+    return err;
+}
+
+static void test_limits(void) {
+    CHECK_OK(add_repeated("(", 64, ")"));
+    CHECK_ERR(add_repeated("(", 65, ")"), OMM_ERR_UNSUPPORTED);
+    CHECK(strstr(omm_err_sentence(), "more groups inside one another"));
+    CHECK_OK(add_repeated("(a)", 65, ""));
+    CHECK_OK(add_repeated("\\s", 1000, "")); /* one set */
+    CHECK_OK(add_repeated("a", PATTERN_BYTES_MAX - 1, ""));
+    CHECK_ERR(add_repeated("a", PATTERN_BYTES_MAX, ""), OMM_ERR_UNSUPPORTED);
+    CHECK(strstr(omm_err_sentence(), "a pattern of more than 4096 bytes"));
 }
 
 /* ---- every short text ---------------------------------------------------------------------------- */
@@ -346,6 +380,35 @@ static void test_states(void) {
     pattern_table_fini(&t);
 }
 
+/* Few states that are much work have an end, too. */
+static void test_work(void) {
+    pattern_table t = {0};
+    uint32_t start = 0;
+    while (pattern_add(&start, &t, "^(?:[ab]{0,20}){0,20}$", 0, PATTERN_NONE) == OMM_OK) {
+    }
+    CHECK(strstr(omm_err_sentence(), "patterns that take more than"));
+    CHECK(t.state_count < PATTERN_STATES_MAX / 2 && t.edge_count < PATTERN_EDGES_MAX / 2);
+    CHECK(t.work <= PATTERN_WORK_MAX);
+    pattern_table_fini(&t);
+}
+
+/* Not all characters lead back. */
+static void test_loops(void) {
+    static const char *const some[] = {"^[ -~\\ue000-\\ue001]*$", "^(?:[^]{2})*$", "^[^a]*$", "b$"};
+    static const char *const all[] = {"", "^[^]*$", "^[^\"\\\\\\n]*$", "^[^\"\\\\\\0-\\x1f]*$"};
+    for (size_t i = 0; i < 4; i++) {
+        pattern_table t = {0};
+        uint32_t a = 0, b = 0;
+        CHECK_OK(pattern_add(&a, &t, some[i], 0, PATTERN_NONE));
+        CHECK_OK(pattern_add(&b, &t, all[i], 0, PATTERN_NONE));
+        const pattern_edge *edge = pattern_find(&t, a, 'b', 'b', PATTERN_NONE);
+        CHECK(!t.states[a].loops && !t.states[edge->next].loops);
+        edge = pattern_find(&t, b, 'b', 'b', PATTERN_NONE);
+        CHECK(t.states[edge->next].loops);
+        pattern_table_fini(&t);
+    }
+}
+
 static void test_memory(void) {
     size_t failed = 0;
     for (size_t n = 1; n < 60; n++) {
@@ -365,8 +428,11 @@ int main(void) {
     make_texts();
     test_texts();
     test_refused();
+    test_limits();
     test_random();
     test_states();
+    test_work();
+    test_loops();
     test_memory();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

@@ -133,6 +133,8 @@ static omm_err writing_init(writing *w, const omm_model_speaker *s) {
     omm_buf_init(&w->fresh, OMM_TOKENIZER_TEXT_MAX);
     omm_stops_init(&w->stops);
     w->detok.first = true;
+    if (s->options.grammar)
+        count = 0; /* an answer that has to be JSON may have them in its strings */
     for (size_t i = 0; i < count; i++) OMM_TRY(omm_stops_add(&w->stops, omm_bytes_str(texts[i])));
     return OMM_OK;
 }

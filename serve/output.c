@@ -14,9 +14,11 @@ const char *finish_name(finish f) {
     return names[f];
 }
 
+/* What has to be JSON ends where it is whole: the template's own are none of its strings' matter. */
 static omm_err add_stops(output *t, const request *r) {
+    const bool is_value = r->grammar && !r->has_tools;
     size_t count = 0;
-    const char *const *own = r->is_chat ? omm_chat_stops(&count, t->tokenizer) : NULL;
+    const char *const *own = r->is_chat && !is_value ? omm_chat_stops(&count, t->tokenizer) : NULL;
     for (size_t i = 0; i < count; i++) {
         OMM_TRY(omm_stops_add(&t->stops, omm_bytes_str(own[i])));
         OMM_TRY(omm_stops_add(&t->own, omm_bytes_str(own[i])));
@@ -64,8 +66,12 @@ static omm_bytes content_so_far(const output *t) {
     return omm_bytes_of(t->whole.data + at, t->whole.size - at);
 }
 
+static bool is_in_thought(const omm_thought *thought) {
+    return thought->state == THOUGHT_OPEN || thought->state == THOUGHT_CLOSED;
+}
+
 static bool is_thought(const output *t) {
-    return t->thought.state == THOUGHT_OPEN || t->thought.state == THOUGHT_CLOSED;
+    return is_in_thought(&t->thought);
 }
 
 static bool has_stopped(const output *t) {
@@ -80,14 +86,26 @@ static omm_err push_to_call(output *t, uint8_t byte) {
                       : omm_stops_push(&t->whole, &t->own, omm_bytes_of(&byte, 1));
 }
 
+/* Of a mark that has come: it stands in a thought.  What stops hold back has been written as well. */
+static omm_err is_thought_of(bool *out, output *t) {
+    omm_thought thought = t->thought;
+    const size_t size = t->whole.size;
+    OMM_TRY(omm_buf_append(&t->whole, t->stops.held.data, t->stops.held.size));
+    omm_thought_look(&thought, omm_buf_view(&t->whole), false);
+    t->whole.size = size;
+    *out = is_in_thought(&thought);
+    return OMM_OK;
+}
+
 static omm_err push_byte(output *t, uint8_t byte) {
+    bool in_thought = false;
     if (t->in_call) return push_to_call(t, byte);
     OMM_TRY(omm_stops_push(&t->whole, &t->stops, omm_bytes_of(&byte, 1)));
     t->mark = calls_follow(t->mark, byte);
-    if (!calls_is_mark(t->mark)) return OMM_OK;
+    if (!calls_is_mark(t->mark) || has_stopped(t)) return OMM_OK;
     t->mark = 0;
-    omm_thought_look(&t->thought, omm_buf_view(&t->whole), false);
-    if (is_thought(t) || has_stopped(t)) return OMM_OK;
+    OMM_TRY(is_thought_of(&in_thought, t));
+    if (in_thought) return OMM_OK;
     OMM_TRY(omm_stops_flush(&t->whole, &t->stops));
     t->in_call = true;
     t->call_at = t->whole.size - (sizeof s_call - 1);

@@ -113,6 +113,32 @@ static const thoughtful s_thoughtful[] = {
      "hm <tool_call>",
      3},
     {{"hm, hm", false, ", h", "", 100, FINISH_STOP, "", 0, ""}, true, "<think>\n", "hm", 1},
+    /* what a stop holds back has ended the thought, and begun the call */
+    {{"<think>\nhm\n</think>\n\n" CALL, true, "<tool_call>\n{", "", 200, FINISH_CALLS, "", 1, ""},
+     true,
+     "",
+     "hm",
+     3},
+    {{"hm\n</think>\n\n" CALL CALL, true, "\n\n<tool_call>\n{", "", 200, FINISH_CALLS, "", 2, ""},
+     true,
+     "<think>\n",
+     "hm",
+     3},
+    {{"hm</think>" CALL, true, "</think><tool_call>x", "", 200, FINISH_CALLS, "", 1, ""},
+     true,
+     "<think>\n",
+     "hm",
+     1},
+    {{"hm " CALL "</think>no", true, " <tool_call>x", "", 200, FINISH_STOP, "no", 0, "no"},
+     true,
+     "<think>\n",
+     "hm " CALL,
+     3},
+    {{"hm</think>" CALL, true, "</think><tool_call>", "", 200, FINISH_STOP, "", 0, ""},
+     true,
+     "<think>\n",
+     "hm",
+     1},
     {{"<thin air", false, NULL, "", 100, FINISH_STOP, "<thin air", 0, "<thin air"},
      true,
      "",
@@ -288,6 +314,18 @@ static void test_own_stops(const served *s) {
     other.tokenizer = served_other_tokenizer(SERVED_MARKED);
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         check_example(r, &other, &(thoughtful){own[i], false, "", "", 0});
+    /* a text that is one JSON value has none of them */
+    CHECK_OK(omm_grammar_open_object(&r->grammar));
+    check_example(r, &other,
+                  &(thoughtful){{"{\"a\": \"[INST]\"}", false, NULL, "", 100, FINISH_STOP,
+                                 "{\"a\": \"[INST]\"}", 0, "{\"a\": \"[INST]\"}"},
+                                false,
+                                "",
+                                "",
+                                0});
+    omm_grammar_close(r->grammar);
+    r->grammar = NULL;
+    r->has_tools = true;
     /* what may have become one is of the call where this is cut */
     static const char cut[] = "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [";
     char sent[2048];

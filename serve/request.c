@@ -300,13 +300,26 @@ static bool take_model(reader *r, const char *name, const json_t *value) {
 
 /* ---- tools ----------------------------------------------------------------------------------- */
 
-static bool is_announced(const json_t *tools, const char *name) {
-    for (size_t i = 0; i < json_array_size(tools); i++) {
+/* The first of that name; as many as there are: none is. */
+static size_t find_tool(const json_t *tools, const char *name) {
+    size_t at = 0;
+    for (; at < json_array_size(tools); at++) {
         const char *has =
-            json_string_value(json_object_get(omm_chat_function_at(tools, i), "name"));
-        if (has && strcmp(has, name) == 0) return true;
+            json_string_value(json_object_get(omm_chat_function_at(tools, at), "name"));
+        if (has && strcmp(has, name) == 0) break;
     }
-    return false;
+    return at;
+}
+
+static bool is_announced(const json_t *tools, const char *name) {
+    return find_tool(tools, name) < json_array_size(tools);
+}
+
+/* Before names are compared with one another. */
+static bool check_count(const reader *r, const char *name, const json_t *tools) {
+    if (json_array_size(tools) <= OMM_CHAT_TOOLS_MAX) return true;
+    return refuse(r, name, "%s: %zu tools; at most %u", name, json_array_size(tools),
+                  OMM_CHAT_TOOLS_MAX);
 }
 
 /* Those that a call can name (chat.h). */
@@ -316,11 +329,12 @@ static bool check_names(const reader *r, const json_t *tools) {
     for (size_t i = 0; i < json_array_size(tools); i++) {
         const char *name =
             json_string_value(json_object_get(omm_chat_function_at(tools, i), "name"));
-        const size_t size = name ? strlen(name) : 1;
-        if (!name || (size >= 1 && size <= OMM_CHAT_NAME_MAX && strspn(name, letters) == size))
-            continue; /* that there is none is said elsewhere */
-        return refuse(r, "tools", "tools: a name has 1 to %u letters, digits, _ and -",
-                      OMM_CHAT_NAME_MAX);
+        const size_t size = name ? strlen(name) : 0;
+        if (!name) continue; /* that there is none is said elsewhere */
+        if (size < 1 || size > OMM_CHAT_NAME_MAX || strspn(name, letters) != size)
+            return refuse(r, "tools", "tools: a name has 1 to %u letters, digits, _ and -",
+                          OMM_CHAT_NAME_MAX);
+        if (find_tool(tools, name) < i) return refuse(r, "tools", "tools: two are named %s", name);
     }
     return true;
 }
@@ -402,6 +416,7 @@ static bool read_allowed(reader *r, const json_t *tools) {
         return refuse(r, "tool_choice", "tool_choice: allowed_tools: mode is auto or required");
     if (json_array_size(list) == 0)
         return refuse(r, "tool_choice", "tool_choice: allowed_tools: tools is a list of functions");
+    if (!check_count(r, "tool_choice", list)) return false;
     for (size_t i = 0; i < json_array_size(list); i++) {
         const char *name =
             json_string_value(json_object_get(omm_chat_function_at(list, i), "name"));
@@ -418,11 +433,15 @@ static bool read_choice(reader *r, const json_t **tools) {
     const char *word = json_string_value(choice), *name = chosen_name(r);
     *tools = json_object_get(r->root, "tools");
     if (!choice || json_is_null(choice) || (word && strcmp(word, "auto") == 0)) return true;
+    const json_t *allowed = json_object_get(choice, "allowed_tools");
+    const bool is_allowed = allowed && !json_is_null(allowed);
+    if (name && is_allowed)
+        return refuse(r, "tool_choice", "tool_choice: a function, or allowed_tools, and not both");
     if (name) {
         r->out->calls_max = 1;
         return begin_call(r, *tools, name);
     }
-    if (json_object_get(choice, "allowed_tools")) return read_allowed(r, *tools);
+    if (is_allowed) return read_allowed(r, *tools);
     if (word && strcmp(word, "required") == 0) return begin_call(r, *tools, NULL);
     if (!word || strcmp(word, "none") != 0)
         return refuse(r, "tool_choice",
@@ -481,7 +500,9 @@ static void set_thinking(reader *r) {
 static bool read_messages(reader *r) {
     omm_chat_turns turns;
     const json_t *list = json_object_get(r->root, "messages"), *tools = NULL;
-    if (!check_names(r, json_object_get(r->root, "tools")) || !read_choice(r, &tools)) return false;
+    const json_t *all = json_object_get(r->root, "tools");
+    if (!check_count(r, "tools", all) || !check_names(r, all) || !read_choice(r, &tools))
+        return false;
     r->out->has_tools = json_array_size(tools) > 0;
     if (r->out->grammar && r->out->has_tools)
         return refuse(r, "response_format",

@@ -123,6 +123,13 @@ static const refusal s_refusals[] = {
      "{" TURN ", " TOOLS
      ", \"tool_choice\": {\"allowed_tools\": {\"mode\": \"auto\", \"tools\": []}}}",
      400, "tool_choice", "allowed_tools: tools is a list"},
+    {true,
+     "{" TURN ", " TOOLS
+     ", \"tool_choice\": {\"function\": {\"name\": \"calculator\"}, \"allowed_tools\": {\"mode\": "
+     "\"auto\", \"tools\": []}}}",
+     400, "tool_choice", "a function, or allowed_tools, and not both"},
+    {true, "{" TURN ", " TOOLS ", \"tool_choice\": {\"allowed_tools\": 1}}", 400, "tool_choice",
+     "allowed_tools: mode is auto or required"},
     {true, "{" TURN ", " TOOLS ", \"tool_choice\": \"any\"}", 400, "tool_choice",
      "none, auto, required"},
     {true, "{" TURN ", \"tools\": [{}]}", 400, "tools", "entry 0 has no function name"},
@@ -141,6 +148,9 @@ static const refusal s_refusals[] = {
     {false, "{\"prompt\": [[]]}", 400, "prompt", "it is empty"},
     {true, "{" TURN ", \"max_tokens\": 2, \"max_completion_tokens\": 2}", 400, "max_tokens",
      "max_completion_tokens says it already"},
+    {true, "{" TURN ", \"tools\": [{\"name\": \"a\"}, {\"name\": \"b\"}, {\"name\": \"a\"}]}", 400,
+     "tools", "tools: two are named a"},
+    {true, "{" TURN ", \"tools\": [{\"name\": \"\"}]}", 400, "tools", "1 to 64 letters, digits"},
     {true, "{" TURN ", \"tools\": [{\"name\": \"a\\\"b\"}]}", 400, "tools",
      "1 to 64 letters, digits"},
     {true, "{" TURN ", \"n\": 20, \"logprobs\": true, \"top_logprobs\": 20}", 400, "logprobs",
@@ -166,6 +176,28 @@ static void accepts(const served *s, bool is_chat, const char *body) {
     if (reads(s, &why, is_chat, body)) return;
     fprintf(stderr, "%s\nrefused: %s\n", body, why.message);
     exit(1);
+}
+
+/* So many tools as no list of them may be long: said before names are compared with one another. */
+static void test_many_tools(const served *s) {
+    static const char *const before[] = {
+        "{" TURN ", \"tools\": [", "{" TURN ", \"tools\": [{\"name\": \"a\"}], \"tool_choice\": "
+                                   "{\"allowed_tools\": {\"mode\": \"auto\", \"tools\": ["};
+    static const char *const words[] = {"tools: 65 tools; at most 64",
+                                        "tool_choice: 65 tools; at most 64"};
+    for (size_t i = 0; i < 2; i++) {
+        omm_buf body;
+        fault why;
+        omm_buf_init(&body, 1 << 16);
+        CHECK_OK(omm_buf_printf(&body, "%s", before[i]));
+        for (unsigned k = 0; k < 65; k++)
+            CHECK_OK(omm_buf_printf(&body, "%s{\"name\": \"a\"}", k ? ", " : ""));
+        CHECK_OK(omm_buf_append(&body, i ? "]}}}" : "]}", i ? 5 : 3));
+        CHECK(!reads(s, &why, true, (const char *)body.data));
+        omm_buf_fini(&body);
+        CHECK_EQ(why.status, 400);
+        CHECK(strstr(why.message, words[i]) != NULL);
+    }
 }
 
 static void test_members(const served *s) {
@@ -269,6 +301,11 @@ static void test_tools(const served *s) {
     CHECK(omm_bytes_equal(omm_buf_view(&r->begun),
                           omm_bytes_str("<tool_call>\n{\"name\": \"calculator\", \"arguments\":")));
     CHECK(r->grammar && r->calls_max == 1 && r->at_once);
+    request_fini(s_request);
+    accepts(s, true,
+            "{" TURN ", " TOOLS ", \"tool_choice\": {\"function\": {\"name\": \"calculator\"}, "
+            "\"allowed_tools\": null}}");
+    CHECK(r->grammar && r->calls_max == 1);
     request_fini(s_request);
     accepts(s, true, "{" TURN ", " TOOLS ", \"tool_choice\": \"none\"}");
     CHECK(!r->has_tools && !r->grammar && r->prompts[0].count == 11);
@@ -402,6 +439,7 @@ int main(void) {
     s_request = (request *)omm_alloc(1, sizeof *s_request);
     CHECK(s_request != NULL);
     test_refused(&s);
+    test_many_tools(&s);
     test_members(&s);
     test_thinking(&s);
     test_formats(&s);

@@ -5,7 +5,7 @@
  * Spelling.  One space may stand behind a colon and behind a comma, and in front of the text where the vocabulary has texts
  * begin with one (SentencePiece; a chat drops it); nowhere else, nor a line end: a small model that may write blanks
  * writes them for ever.  For the same reason a number has at most 18 digits before its point, 17 behind it and 2 of an
- * exponent (so a reader of 64-bit integers takes it), and where it has a range 9 behind its point and no exponent.
+ * exponent (so a reader of 64-bit integers takes it: -0 is no integer), and where it has a range 9 behind its point and no exponent.
  * Strings are UTF-8 and JSON's escapes but \u0000; surrogates come in pairs; in those with a pattern
  * only what has to be escaped is.  Values of enum and const are spelled as omm_json_write_spaced spells them.
  *
@@ -80,7 +80,7 @@ typedef struct omm_grammar_calls {
 } omm_grammar_calls;
 
 /* Objects of parameters that name properties have no others, unless additionalProperties says so: what a tool takes it names.
- * Of a tool that is not strict, keywords that are not supported mean nothing, and of those that should stand alone one does;
+ * Of a tool that is not strict, keywords that are not supported mean nothing, but what they name may stand (grammar_lenient.c);
  * where nothing is left any value may stand, and where no grammar is made of all of it the arguments are any object.
  * Errors: as open_schema, with the name of a tool that is strict; UNSUPPORTED (no text begins with `begun`). */
 OMM_CHECKED omm_err omm_grammar_open_calls(omm_grammar **out, const omm_grammar_calls *calls);
