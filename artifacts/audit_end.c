@@ -114,7 +114,8 @@ static void check_rows(audit *a, const char *path, const evidence_rows *rows,
         const omm_eval_record *y = &after->rows[i];
         a->items++;
         if (!omm_digest_equal(&x->item, &y->item) || x->tokens != y->tokens ||
-            x->is_tool != y->is_tool || strcmp(x->client, y->client) != 0)
+            x->is_tool != y->is_tool || strcmp(x->client, y->client) != 0 ||
+            strcmp(x->skill, y->skill) != 0)
             audit_fail(a, path, "line %zu is of another item than in eval/after.jsonl", i + 1);
     }
 }
@@ -214,17 +215,15 @@ static void check_generated(audit *a, const char *path, const evidence_rows *row
     }
 }
 
-/* Only simulate has a control, and virtual time; the same scenario run over a network has neither. */
+/* Only simulate has a control; the same scenario run over a network has none. */
 static void check_against_scenario(audit *a) {
-    char path[OMM_PATH_MAX];
     const bool is_there = a->ev.control.file.err != OMM_ERR_NOT_FOUND;
     check_generated(a, "eval/before.jsonl", &a->ev.before, a->facts.generate);
     check_generated(a, "eval/after.jsonl", &a->ev.after, a->facts.generate);
     check_generated(a, "eval/control.jsonl", &a->ev.control, false);
     if (is_there && !a->facts.control)
         audit_fail(a, "eval/control.jsonl", "is there, and scenario.yaml asks for no control");
-    if (!is_there && a->facts.control &&
-        omm_bundle_file_find(path, NULL, a->ev.dir, "virtual/timeline.jsonl") == OMM_OK)
+    if (!is_there && a->facts.control && a->ev.run.simulated)
         audit_fail(a, "eval/control.jsonl", "is missing, and scenario.yaml asks for a control");
 }
 

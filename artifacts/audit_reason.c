@@ -156,6 +156,7 @@ static const char *manifest_contradicts(claim *c) {
     case OMM_ERR_REFUSED_RESIDUAL: return residual_contradicts(c);
     case OMM_ERR_REFUSED_RECIPE:
         if (!omm_bytes_equal(c->s.codec, omm_bytes_of(codec, sizeof codec))) return NULL;
+        if (a->has_facts && c->s.steps != a->facts.steps) return NULL;
         break;
     case OMM_ERR_REFUSED_BUDGET:
         if (!offer->known || c->s.payload.size > offer->payload_bytes_max) return NULL;

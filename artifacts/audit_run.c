@@ -60,6 +60,16 @@ static void check_simulated_node(audit *a, const omm_run_node *n) {
     if (n->client[0] && omm_digest_equal(&n->data_digest, &unknown))
         audit_fail(a, "run.json", "node %s: no data_digest, and a simulation has its data",
                    n->name);
+    if (!n->client[0] && (n->examples != 0 || !omm_digest_equal(&n->data_digest, &unknown)))
+        audit_fail(a, "run.json", "node %s: data_digest or examples, without a client", n->name);
+}
+
+/* What data a node has that joined, its operator does not know. */
+static void check_served_node(audit *a, const omm_run_node *n) {
+    const omm_digest unknown = {{0}};
+    if (n->client[0] || n->examples != 0 || !omm_digest_equal(&n->data_digest, &unknown))
+        audit_fail(a, "run.json", "node %s: client, data_digest or examples, of a service",
+                   n->name);
 }
 
 /* A simulation says its seed, from which all keys follow; a service's keys and seed are its own. */
@@ -70,6 +80,8 @@ static void check_keys(audit *a) {
     if (!run->simulated && run->has_seed)
         audit_fail(a, "run.json", "seed is %" PRIu64 " and simulated false: a service says none",
                    run->seed);
+    for (size_t i = 0; !run->simulated && i < run->node_count; i++)
+        check_served_node(a, &run->nodes[i]);
     if (!run->simulated && a->has_facts &&
         audit_key_follows(&run->coordinator_key, a->facts.seed, OMM_PURPOSE_COORD_KEY,
                           "coordinator"))

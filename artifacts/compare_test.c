@@ -110,7 +110,7 @@ static void judge_again(const char *dir, double by, bool tools, uint64_t more_to
         CHECK_OK(omm_eval_record_parse(&row, &arena, lines[i]));
         row.tokens += more_tokens;
         row.nll += by * (double)row.tokens;
-        row.tool_ok = tools;
+        row.parsed = row.tool_ok = tools && row.is_tool;
         CHECK_OK(omm_eval_record_write(&changed, &row));
     }
     kit_write(dir, "eval/after.jsonl", omm_buf_view(&changed));

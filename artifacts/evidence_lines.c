@@ -70,6 +70,17 @@ static omm_err write_eval(omm_buf *out, const void *record) {
     return omm_eval_record_write(out, record);
 }
 
+/* What no evaluation gives; NULL: nothing of it. */
+static const char *is_impossible(const omm_eval_record *r) {
+    const bool right = r->parsed || r->tool_ok || r->exact;
+    if (r->nll < 0) return "nll is below 0";
+    if (!r->generated && (right || r->reply[0])) return "not generated, and yet a reply";
+    if (!r->is_tool && (r->parsed || r->tool_ok)) return "a text has parsed or tool_ok";
+    if (r->tool_ok && !r->parsed) return "tool_ok without parsed";
+    if (r->is_tool && r->exact && !r->tool_ok) return "exact without tool_ok";
+    return NULL;
+}
+
 omm_err omm_eval_record_parse(omm_eval_record *out, omm_arena *arena, omm_bytes line) {
     record_in r = record_open(line, "a line of eval/", arena);
     omm_eval_record got;
@@ -87,6 +98,8 @@ omm_err omm_eval_record_parse(omm_eval_record *out, omm_arena *arena, omm_bytes 
     got.reply = record_get_str(&r, "reply", REPLY_BYTES_MAX);
     if (r.err == OMM_OK && got.tokens == 0)
         record_fail(&r, omm_raise(OMM_ERR_FORMAT, "a line of eval/: tokens is 0"));
+    if (r.err == OMM_OK && is_impossible(&got))
+        record_fail(&r, omm_raise(OMM_ERR_FORMAT, "a line of eval/: %s", is_impossible(&got)));
     OMM_TRY(record_end(&r));
     OMM_TRY(same_again(line, "a line of eval/", &got, write_eval));
     *out = got;

@@ -364,6 +364,7 @@ static void test_bad_utf8(void) {
     omm_eval_record row = {.client = "c",
                            .skill = "s",
                            .tokens = 1,
+                           .generated = true,
                            .reply = "a\xff"
                                     "b\xc3"
                                     "\xf0\x9f\x98\x80\xed\xa0\x80"};

@@ -311,6 +311,35 @@ static void repro(const char *dir) {
     edit(dir, "measured/repro.json", NULL, "\"threads\":2", "\"threads\":1");
 }
 
+static void repro_step(const char *dir) {
+    edit(dir, "measured/repro.json", NULL, "\"steps\":0", "\"steps\":1");
+}
+
+static void repro_whole(const char *dir) {
+    edit(dir, "measured/repro.json", "\"kind\":\"scalar\"", "\"steps\":2", "\"steps\":0");
+}
+
+/* The first submission's repetition on another instruction set becomes a second one with other threads. */
+static void repro_twice(const char *dir) {
+    edit(dir, "measured/repro.json", NULL, "\"isa\":\"scalar\",\"kind\":\"isa\"",
+         "\"isa\":\"avx2\",\"kind\":\"threads\"");
+    edit(dir, "measured/repro.json", NULL, "\"steps\":0,\"threads\":1",
+         "\"steps\":0,\"threads\":3");
+}
+
+static void repro_of_none(const char *dir) {
+    char from[OMM_DIGEST_HEX_SIZE + 16] = "\"node\":\"";
+    omm_buf text;
+    omm_buf_init(&text, BUF_MAX);
+    kit_read(&text, dir, "measured/repro.json");
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    const char *at = strstr((const char *)text.data, from);
+    CHECK(at != NULL);
+    memcpy(from, at, 8 + 64 + 1);
+    edit(dir, "measured/repro.json", NULL, from, "\"node\":null");
+    omm_buf_fini(&text);
+}
+
 static const forgery s_forgeries[] = {
     {"a stranger's key", nothing, "signature", "manifest.json.minisig", true, true},
     {"a verdict edited", verdict, "verdicts", "gates.json", false, false},
@@ -391,6 +420,7 @@ static void check_said(const omm_verify_report *r, const char *check, const char
                           strncmp(r->failures[i].path, path, strlen(path)) == 0 &&
                           strstr(r->failures[i].reason, says) != NULL);
     if (!found) print_report(r);
+    if (!found) fprintf(stderr, "not said: %s: %s: %s\n", check, path, says);
     CHECK(found);
     CHECK(!r->intact);
 }
@@ -464,6 +494,51 @@ static void policy_default(const char *dir) {
     edit(dir, "policy.yaml", NULL, "bootstrap:\n  seed: 1\n", "");
 }
 
+static void examples(const char *dir) {
+    edit(dir, "run.json", NULL, "\"examples\":11", "\"examples\":1000");
+}
+
+static void no_client(const char *dir) {
+    edit(dir, "run.json", NULL, "\"client\":\"home-01\"", "\"client\":\"\"");
+}
+
+static void skill(const char *dir) {
+    edit(dir, "eval/after.jsonl", NULL, "\"skill\":\"talk\"", "\"skill\":\"tell\"");
+}
+
+static void less_than_nothing(const char *dir) {
+    edit(dir, "eval/after.jsonl", NULL, "\"nll\":", "\"nll\":-");
+}
+
+static void right_unread(const char *dir) {
+    edit(dir, "eval/control.jsonl", NULL, "\"exact\":false", "\"exact\":true");
+}
+
+static void call_in_text(const char *dir) {
+    edit(dir, "eval/after.jsonl", NULL, "\"parsed\":false", "\"parsed\":true");
+}
+
+static void not_parsed(const char *dir) {
+    edit(dir, "eval/after.jsonl", NULL, "\"parsed\":true", "\"parsed\":false");
+}
+
+static void not_its_tool(const char *dir) {
+    edit(dir, "eval/before.jsonl", "\n", "\"exact\":false", "\"exact\":true");
+}
+
+static void repro_garbage(const char *dir) {
+    kit_write(dir, "measured/repro.json", omm_bytes_str("garbage"));
+}
+
+static void wire_of_another(const char *dir) {
+    edit(dir, "measured/wire.json", NULL, "\"run_id\":\"",
+         "\"run_id\":\"00000000000000000000000000000000\",\"x\":\"");
+}
+
+static void repro_fewer(const char *dir) {
+    edit(dir, "measured/repro.json", NULL, "\"kind\":\"threads\"", "\"kind\":\"scalar\"");
+}
+
 static const struct lie {
     void (*change)(const char *dir);
     const char *check, *path, *says;
@@ -480,6 +555,19 @@ static const struct lie {
     {no_control, "eval", "eval/control.jsonl", "scenario.yaml asks for no control"},
     {control, "eval", "eval/control.jsonl", "scenario.yaml asks for a control"},
     {another_scenario, "run", "scenario.yaml", "is not the kit's"},
+    {service, "run", "run.json", "node home-01: client, data_digest or examples, of a service"},
+    {examples, "submissions", "submissions/r000", "examples is not what"},
+    {no_client, "run", "run.json", "node home-01: data_digest or examples, without a client"},
+    {skill, "eval", "eval/before.jsonl", "line 1 is of another item than in eval/after.jsonl"},
+    {less_than_nothing, "eval", "eval/after.jsonl", "nll is below 0"},
+    {right_unread, "eval", "eval/control.jsonl", "not generated, and yet a reply"},
+    {call_in_text, "eval", "eval/after.jsonl", "a text has parsed or tool_ok"},
+    {not_parsed, "eval", "eval/after.jsonl", "tool_ok without parsed"},
+    {not_its_tool, "eval", "eval/before.jsonl", "exact without tool_ok"},
+    {repro_garbage, "verdicts", "measured/repro.json", "invalid token"},
+    {wire_of_another, "verdicts", "measured/wire.json", ""},
+    {repro_fewer, "verdicts", "measured/repro.json",
+     "0 submissions are repeated with other threads, and scenario.yaml gives 1"},
     {policy_comment, "verdicts", "policy.yaml", "is not as the effective form has it"},
     {policy_default, "verdicts", "policy.yaml", "is not as the effective form has it"},
 };
@@ -581,17 +669,59 @@ static void test_ledgers(void) {
 
 /* A repetition that ran as the run itself did counts for nothing: the gate fails, the bundle is what
  * its signer says. */
-static void test_repro(void) {
+static void check_repro(void (*change)(const char *dir), const char *says) {
     char dir[OMM_PATH_MAX];
     omm_verify_report r;
+    bool said = false;
     kit_copy(dir, s_kit.dir);
-    repro(dir);
+    change(dir);
     kit_reseal(dir, &s_kit.bundle, true);
     kit_verify(&r, dir, &s_kit.bundle.public_key);
-    CHECK(r.intact);
-    CHECK(!r.passed);
+    CHECK(!r.passed && r.judged);
+    for (size_t i = 0; i < r.judgement.measured.count; i++)
+        if (strstr(r.judgement.measured.items[i].reason, says)) said = true;
+    if (!said) print_report(&r);
+    CHECK(said);
     omm_verify_report_fini(&r);
     CHECK_OK(omm_dir_remove(dir));
+}
+
+static void test_repro(void) {
+    check_repro(repro, "a repetition ran as the run itself did");
+    check_repro(repro_step, "is of all steps, one in plain C of the first");
+    check_repro(repro_whole, "is of all steps, one in plain C of the first");
+    check_repro(repro_twice, "a submission is repeated twice in one way");
+    check_repro(repro_of_none, "a repetition is of no submission");
+}
+
+/* Another comment, signed as ours is. */
+static void test_comment(void) {
+    char dir[OMM_PATH_MAX];
+    omm_verify_report r;
+    omm_buf text, sig;
+    omm_buf_init(&text, BUF_MAX);
+    omm_buf_init(&sig, BUF_MAX);
+    kit_copy(dir, s_kit.dir);
+    kit_read(&text, dir, "manifest.json");
+    CHECK_OK(omm_minisign_sign(&sig, &s_kit.bundle, omm_buf_view(&text),
+                               "openmeshmind bundle of run 00"));
+    kit_write(dir, "manifest.json.minisig", omm_buf_view(&sig));
+    kit_verify(&r, dir, &s_kit.bundle.public_key);
+    check_said(&r, "signature", "manifest.json.minisig",
+               "its trusted comment does not name the run");
+    omm_verify_report_fini(&r);
+    CHECK_OK(omm_dir_remove(dir));
+    omm_buf_fini(&sig);
+    omm_buf_fini(&text);
+}
+
+static void other_data(omm_submission *s) {
+    s->data_commitment.b[0] ^= 1;
+}
+
+static void fewer_steps(omm_submission *s) {
+    s->steps = 1;
+    s->step_digests.size = 8;
 }
 
 /* Runs of a coordinator or of nodes that go their own ways, signed and sealed as they are. */
@@ -609,7 +739,9 @@ static const struct own_way {
      "broadcast",
      "offers/r002.env",
      "global.canonical_digest is not that of the"},
-    {{.small_payloads = true}, "submissions", "submissions/r002", "over payload_bytes_max"},
+    {{.claim = other_data}, "submissions", "submissions/r002", "data_commitment (of data_digest)"},
+    {{.claim = fewer_steps}, "submissions", "submissions/r002", "steps is not what"},
+    {{.small_payloads = true}, "offers", "offers/r002", "payload_bytes_max is not what run.json"},
     /* Losses of a part of the rows need no model to be checked. */
     {{.other_start = true},
      "eval",
@@ -654,6 +786,7 @@ int main(void) {
     for (size_t i = 0; i < sizeof s_forgeries / sizeof *s_forgeries; i++)
         try_forgery(&s_forgeries[i]);
     test_repro();
+    test_comment();
     test_ledgers();
     test_lies();
     test_bundle_key();

@@ -129,6 +129,18 @@ static void count_kinds(size_t *counts, const omm_repro_record *record) {
         if (record->checks[i].has_node && kind_of(&kind, record->checks[i].kind)) counts[kind]++;
 }
 
+/* Each submission is repeated once in each way. */
+static bool is_again(const omm_repro_record *record, size_t index) {
+    const omm_repro_check *c = &record->checks[index];
+    for (size_t i = 0; i < index; i++) {
+        const omm_repro_check *x = &record->checks[i];
+        if (x->round == c->round && omm_digest_equal(&x->node, &c->node) &&
+            strcmp(x->kind, c->kind) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* Why a row cannot count, or NULL.  The first k of the order are repeated, whatever k is. */
 static const char *row_of(omm_gate_repeat *row, audit *a, const omm_repro_record *record,
                           const omm_repro_check *c, const choice *order, const size_t *kinds) {
@@ -136,10 +148,13 @@ static const char *row_of(omm_gate_repeat *row, audit *a, const omm_repro_record
     const chosen *item = NULL;
     if (!kind_of(&row->kind, c->kind)) return "a repetition is of an unknown kind";
     if (!ran_elsewhere(record, c, row->kind)) return "a repetition ran as the run itself did";
-    if (c->has_node) {
-        item = find_chosen(order, kinds[row->kind], c);
-        if (!item) return "a repetition was not chosen by the receipts";
-    }
+    if (!c->has_node) return "a repetition is of no submission";
+    if ((row->kind == OMM_GATE_REPEAT_SCALAR) == (c->steps == 0))
+        return "a repetition with other threads or instructions is of all steps, one in plain C of "
+               "the "
+               "first";
+    item = find_chosen(order, kinds[row->kind], c);
+    if (!item) return "a repetition was not chosen by the receipts";
     expected_of(expected, a, c, item);
     if (!expected[0] || strcmp(expected, c->expected) != 0)
         return "a repetition was compared with something else than the evidence";
@@ -160,7 +175,9 @@ static omm_err judge_rows(omm_verdicts *out, const omm_gate_context *context, au
     if (!order.list || !rows) return omm_raise(OMM_ERR_NOMEM, "no memory for repetitions");
     if (order.first > 0) OMM_TRY(choose(&order, &a->ev));
     for (size_t i = 0; i < record->check_count && !source->problem; i++)
-        source->problem = row_of(&rows[i], a, record, &record->checks[i], &order, kinds);
+        source->problem = is_again(record, i)
+                              ? "a submission is repeated twice in one way"
+                              : row_of(&rows[i], a, record, &record->checks[i], &order, kinds);
     OMM_TRY(a->fatal);
     return omm_gate_reproducibility(out, context, source, rows,
                                     source->problem ? 0 : record->check_count);

@@ -83,6 +83,10 @@ static void many_tokens(omm_submission *s) {
 static void most_tokens(omm_submission *s) {
     s->tokens = 1000;
 }
+static void fewer_steps(omm_submission *s) {
+    s->steps = 1;
+    s->step_digests.size = 8;
+}
 static void steps(omm_submission *s) {
     s->steps = 3;
 }
@@ -195,6 +199,7 @@ static const refusal_case s_cases[] = {
     {"steps", {OF_NODE("FORMAT", .write = steps)}, NULL, false},
     {"residual", {OF_NODE("RESIDUAL", .write = residual)}, NULL, false},
     {"codec", {OF_NODE("RECIPE", .write = codec)}, NULL, false},
+    {"fewer steps", {OF_NODE("RECIPE", .write = fewer_steps)}, NULL, false},
     {"over the budget", {OF_NODE("BUDGET", .repack = over_budget)}, NULL, false},
     {"canonical digest", {OF_NODE("DIGEST", .write = canonical, WITH_PAYLOAD)}, NULL, false},
     {"digest", {OF_NODE("DIGEST", .write = payload_digest)}, NULL, false},
@@ -231,7 +236,7 @@ static const refusal_case s_cases[] = {
      "RESIDUAL: goes on from the node's last residual, or from zero",
      false},
     {"good", {OF_NODE("RECIPE", WITH_PAYLOAD)}, "RECIPE: its payload decodes", false},
-    {"good", {OF_NODE("BUDGET", WITH_PAYLOAD)}, "bytes, of 4096 that are allowed", false},
+    {"good", {OF_NODE("BUDGET", WITH_PAYLOAD)}, "bytes, of 54 that are allowed", false},
     {"good", {OF_NODE("DIGEST", WITH_PAYLOAD)}, "DIGEST: size and digests are those", false},
     {"good", {OF_NODE("SHAPE", WITH_PAYLOAD)}, "SHAPE: its payload decodes", false},
     {"good", {OF_NODE("VALUE", WITH_PAYLOAD)}, "VALUE: its payload decodes", false},

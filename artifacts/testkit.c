@@ -221,6 +221,9 @@ omm_err kit_read_scenario(omm_scenario_facts *out, const char **about, omm_bytes
     if (text.size < size || memcmp(text.data, s_scenario, size) != 0)
         return omm_raise(OMM_ERR_CONFIG, "is not the kit's");
     *out = (omm_scenario_facts){.seed = 1,
+                                .steps = 2,
+                                .audited = 1,
+                                .audits_threads = true,
                                 .accept_min = KIT_ACCEPT_MIN,
                                 .deadline_ms = KIT_DEADLINE_MS,
                                 .round_items = KIT_SAMPLE,
@@ -286,8 +289,10 @@ static void make_run(maker *m) {
                                          .client = m->options->joined ? "" : m->k->names[i],
                                          .data_digest = omm_hash(omm_bytes_of(&i, 1)),
                                          .examples = 10 + i};
-    for (size_t i = 0; m->options->joined && i < KIT_NODES; i++)
+    for (size_t i = 0; m->options->joined && i < KIT_NODES; i++) {
         m->run_nodes[i].data_digest = (omm_digest){{0}};
+        m->run_nodes[i].examples = 0;
+    }
     run->nodes = m->run_nodes;
     run->node_count = KIT_NODES;
     run->test_digest = omm_hash(omm_bytes_str("test"));
@@ -351,24 +356,25 @@ omm_digest kit_nonce(uint32_t round) {
 
 static void make_offer(maker *m, uint32_t round) {
     omm_offer *o = &m->offer;
-    *o = (omm_offer){.round = round,
-                     .rounds = KIT_ROUNDS,
-                     .base_digest = m->run.base.digest,
-                     .tokenizer_digest = m->run.base.tokenizer_digest,
-                     .adapter = {m->run.rank, m->run.alpha, m->run.targets, KIT_VALUES,
-                                 omm_layout_digest(&m->run.layout)},
-                     .recipe = m->run.recipe,
-                     .codec_up = codec_bytes(m, &m->run.codec_up),
-                     .codec_down = codec_bytes(m, &m->run.codec_down),
-                     .value_max = 1,
-                     .weight_sum_max = m->run.weight_sum_max,
-                     .norm_max = (float)m->run.norm_max,
-                     .deadline_ms = KIT_DEADLINE_MS,
-                     .payload_bytes_max = 4096,
-                     .tokens_max = m->run.tokens_max,
-                     .selected = m->k->ids,
-                     .selected_count = KIT_NODES,
-                     .previous = m->previous};
+    *o =
+        (omm_offer){.round = round,
+                    .rounds = KIT_ROUNDS,
+                    .base_digest = m->run.base.digest,
+                    .tokenizer_digest = m->run.base.tokenizer_digest,
+                    .adapter = {m->run.rank, m->run.alpha, m->run.targets, KIT_VALUES,
+                                omm_layout_digest(&m->run.layout)},
+                    .recipe = m->run.recipe,
+                    .codec_up = codec_bytes(m, &m->run.codec_up),
+                    .codec_down = codec_bytes(m, &m->run.codec_down),
+                    .value_max = 1,
+                    .weight_sum_max = m->run.weight_sum_max,
+                    .norm_max = (float)m->run.norm_max,
+                    .deadline_ms = KIT_DEADLINE_MS,
+                    .payload_bytes_max = omm_codec_sent_bytes_max(&m->run.codec_up, &m->run.layout),
+                    .tokens_max = m->run.tokens_max,
+                    .selected = m->k->ids,
+                    .selected_count = KIT_NODES,
+                    .previous = m->previous};
     memcpy(o->run_id, m->run.run_id, sizeof o->run_id);
     o->nonce = kit_nonce(round);
     CHECK_OK(omm_blob_describe(&o->global, &m->arena, omm_buf_view(&m->sent_bytes),
@@ -388,6 +394,15 @@ static omm_digest zero_vector(void) {
     return omm_hash(omm_bytes_of(zeros, sizeof zeros));
 }
 
+/* As a simulated node has it. */
+static omm_digest commitment(const maker *m, size_t node) {
+    const omm_run_node *n = &m->run_nodes[node];
+    const omm_seed seed = omm_seed_from_u64(m->run.seed);
+    const omm_seed key = omm_seed_derive(&seed, OMM_PURPOSE_COMMIT_KEY, omm_bytes_str(n->name));
+    return omm_hash_keyed(omm_bytes_of(key.b, sizeof key.b),
+                          omm_bytes_of(n->data_digest.b, sizeof n->data_digest.b));
+}
+
 static void describe(maker *m, omm_submission *s, uint32_t round, size_t node,
                      const omm_buf *payload, const omm_encoded *info) {
     static const uint8_t steps[16] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
@@ -397,12 +412,12 @@ static void describe(maker *m, omm_submission *s, uint32_t round, size_t node,
                           .base_digest = m->run.base.digest,
                           .global_digest = m->offer.global.digest,
                           .tokens = 500 + 100 * node,
-                          .examples = 10,
+                          .examples = m->options->joined ? 10 : m->run_nodes[node].examples,
                           .steps = 2,
                           .loss_before = 3.0f,
                           .loss_after = 2.0f,
                           .codec = codec_bytes(m, &m->run.codec_up),
-                          .data_commitment = omm_hash(omm_bytes_str("data")),
+                          .data_commitment = commitment(m, node),
                           .residual_before = m->residual[node],
                           .residual_after = omm_hash(omm_bytes_of(&round, sizeof round)),
                           .step_digests = omm_bytes_of(steps, sizeof steps)};
@@ -466,6 +481,7 @@ static omm_round_accepted accept_one(maker *m, omm_fedavg *acc, size_t node) {
     CHECK_OK(omm_codec_encode(&sent, &info, &m->run.codec_up, &m->run.layout, values));
     CHECK_OK(omm_codec_decode(values, NULL, &m->run.codec_up, &m->run.layout, omm_buf_view(&sent)));
     describe(m, &s, round, node, &sent, &info);
+    if (m->options->claim && round == KIT_ROUNDS - 1) m->options->claim(&s);
     m->residual[node] = s.residual_after;
     put(m, omm_bundle_path_payload(&info.sent_digest).text, &sent);
     CHECK_OK(omm_submission_encode(&payload, &s));
@@ -707,8 +723,8 @@ static void put_eval(maker *m, const char *path, double nll, bool generated) {
                                .tokens = item_tokens(i),
                                .is_tool = i % 2 == 1,
                                .generated = generated,
-                               .parsed = generated && nll < 20,
-                               .tool_ok = generated && nll < 20,
+                               .parsed = generated && i % 2 == 1 && nll < 20,
+                               .tool_ok = generated && i % 2 == 1 && nll < 20,
                                .exact = false,
                                .reply = !generated ? ""
                                         : i == 0   ? "caf\xc3\xa9 \"quoted\"\n"

@@ -42,14 +42,15 @@ typedef struct kit_options {
     /* All keys are the liar's: in scenario.yaml `from` is `to`, run.json and offers are of what change_run makes. */
     const char *from, *to;
     void (*change_run)(omm_run_record *run);
-    bool void_last;       /* the last round is void though it has accepted enough */
-    bool hold_back;       /* the last candidate is too bad to be published */
-    bool bad_residual;    /* the first node goes on from a residual it never had */
-    bool other_canonical; /* the last offer says so of the adapter it names */
-    bool small_payloads;  /* the last offer has room for smaller ones than were taken */
-    bool other_start;     /* state 0 has a loss that its rows do not give */
-    bool other_end;       /* and so has the last one */
-    bool no_feedback;     /* the codec keeps no residual, and nodes speak of one all the same */
+    bool void_last;                   /* the last round is void though it has accepted enough */
+    bool hold_back;                   /* the last candidate is too bad to be published */
+    bool bad_residual;                /* the first node goes on from a residual it never had */
+    bool other_canonical;             /* the last offer says so of the adapter it names */
+    bool small_payloads;              /* the last offer has room for smaller ones than were taken */
+    bool other_start;                 /* state 0 has a loss that its rows do not give */
+    bool other_end;                   /* and so has the last one */
+    void (*claim)(omm_submission *s); /* what nodes say otherwise in the last round */
+    bool no_feedback; /* the codec keeps no residual, and nodes speak of one all the same */
     omm_render_adapter render; /* of final.gguf; NULL: kit_render */
     const kit_refusal
         *refusals; /* instead of ours; of nodes that are not accepted there, or once more */

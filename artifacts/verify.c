@@ -40,6 +40,49 @@ static void check_policy(verifier *v) {
     omm_arena_fini(&arena);
 }
 
+/* Of as many submissions as there are to train again. */
+static void check_repeated(verifier *v, const omm_repro_record *repro) {
+    const omm_scenario_facts *f = &v->a->facts;
+    size_t accepted = 0, threads = 0;
+    if (!v->a->has_facts || !v->a->ev.run.simulated) return;
+    for (size_t r = 0; r < v->a->ev.round_count; r++) accepted += v->a->ev.heads[r].accepted_count;
+    for (size_t i = 0; i < repro->check_count; i++)
+        threads += strcmp(repro->checks[i].kind, "threads") == 0;
+    const size_t wanted = !f->audits_threads ? 0 : f->audited < accepted ? f->audited : accepted;
+    if (threads != wanted)
+        audit_fail(v->a, "measured/repro.json",
+                   "%zu submissions are repeated with other threads, and scenario.yaml gives %zu",
+                   threads, wanted);
+}
+
+/* Malformed, it fails a gate; where a policy has that for information alone, it is no evidence all the same. */
+static void check_measured(verifier *v) {
+    static const char *const paths[] = {"measured/wire.json", "measured/repro.json"};
+    for (size_t i = 0; i < 2; i++) {
+        omm_wire_record wire = {0};
+        omm_repro_record repro = {0};
+        omm_arena arena;
+        omm_buf text;
+        omm_arena_init(&arena, REPORT_ARENA_BYTES_MAX);
+        omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
+        const char *run_id = i ? repro.run_id : wire.run_id;
+        omm_err err = omm_bundle_file_read(&text, v->dir, paths[i]);
+        const bool is_there = err == OMM_OK;
+        if (is_there)
+            err = i ? omm_repro_record_parse(&repro, &arena, omm_buf_view(&text))
+                    : omm_wire_record_parse(&wire, &arena, omm_buf_view(&text));
+        if (err == OMM_ERR_NOMEM) v->a->fatal = err;
+        if (is_there && err != OMM_OK)
+            audit_fail(v->a, paths[i], "%s", omm_err_sentence());
+        else if (is_there && strcmp(run_id, v->a->ev.run.run_id) != 0)
+            audit_fail(v->a, paths[i], "run_id is not that of run.json");
+        else if (is_there && i == 1)
+            check_repeated(v, &repro);
+        omm_buf_fini(&text);
+        omm_arena_fini(&arena);
+    }
+}
+
 static void check_verdicts(verifier *v) {
     omm_judgement *j = &v->report->judgement;
     const char *commit = v->has_manifest ? v->m.commit : "";
@@ -47,6 +90,7 @@ static void check_verdicts(verifier *v) {
     v->report->judged = audit_expect(v->a, err, "policy.yaml");
     if (!v->report->judged) return;
     check_policy(v);
+    check_measured(v);
     compare_file(v, "gates.json", &j->gates_json);
     compare_file(v, "measured/gates.json", &j->measured_json);
     compare_file(v, "junit.xml", &j->junit);

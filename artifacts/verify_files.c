@@ -151,11 +151,22 @@ static omm_err check_sig_spelling(const omm_public_key *key, omm_bytes sig) {
     return same ? OMM_OK : omm_raise(OMM_ERR_FORMAT, "is not spelled as a seal writes it");
 }
 
+/* The signed comment names the run. */
+static bool names_run(const verifier *v, omm_bytes sig) {
+    char line[160];
+    const int size = snprintf(line, sizeof line,
+                              "\ntrusted comment: openmeshmind bundle of run %s\n", v->m.run_id);
+    return memmem(sig.data, sig.size, line, (size_t)size) != NULL;
+}
+
 static bool check_seal(verifier *v, const omm_public_key *key, omm_bytes sig) {
     if (!audit_expect(v->a, check_sig_spelling(key, sig), "manifest.json.minisig")) return false;
     omm_err err = omm_minisign_verify(key, sig, omm_buf_view(&v->manifest_text));
     if (err == OMM_ERR_SIGNATURE) /* either of the two was changed */
         audit_fail(v->a, "manifest.json", "is not what manifest.json.minisig signs");
+    if (err == OMM_OK && !names_run(v, sig))
+        audit_fail(v->a, "manifest.json.minisig",
+                   "its trusted comment does not name the run of manifest.json");
     return audit_expect(v->a, err, "manifest.json.minisig");
 }
 

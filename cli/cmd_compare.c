@@ -1,45 +1,18 @@
 /* meshmind compare BUNDLE BUNDLE...: two settings against each other, from verified evidence. */
 #include "commands.h"
 #include "options.h"
-#include "render.h"
+#include "pins.h"
 
-#include "omm/agreement.h"
 #include "omm/compare.h"
-#include "omm/pool.h"
-#include "omm/verify.h"
 
 #include <stdio.h>
 
 #define TEXT_BYTES_MAX (64u << 20)
 
-/* *intact: every one is what its signers said; those that are not are named on stderr. */
-static omm_err verify_all(bool *intact, char *const *dirs, int count) {
-    omm_verify_options options = {.render = cli_render_adapter,
-                                  .read_scenario = omm_scenario_agrees};
-    *intact = true;
-    OMM_TRY(omm_pool_open(&options.pool, omm_threads_default()));
-    omm_err err = OMM_OK;
-    for (int i = 0; err == OMM_OK && i < count; i++) {
-        omm_verify_report report;
-        cli_render bundle = {.dir = dirs[i]};
-        options.render_ud = &bundle;
-        err = omm_bundle_verify(&report, dirs[i], &options);
-        if (err != OMM_OK) break;
-        if (!report.intact) {
-            fprintf(stderr, "compare: %s is not what was signed; `meshmind verify` says why\n",
-                    dirs[i]);
-            *intact = false;
-        }
-        omm_verify_report_fini(&report);
-    }
-    omm_pool_close(options.pool);
-    return err;
-}
-
-static omm_err run(bool *intact, char *const *dirs, int count, bool json) {
+static omm_err run(bool *intact, char *const *dirs, int count, cli_pins *pins, bool json) {
     omm_comparison comparison;
     omm_buf text;
-    OMM_TRY(verify_all(intact, dirs, count));
+    OMM_TRY(cli_pins_verify_all(intact, dirs, count, pins, "compare"));
     if (!*intact) return OMM_OK;
     OMM_TRY(omm_compare(&comparison, (const char *const *)dirs, (size_t)count));
     omm_buf_init(&text, TEXT_BYTES_MAX);
@@ -53,15 +26,17 @@ static omm_err run(bool *intact, char *const *dirs, int count, bool json) {
 }
 
 int cmd_compare(int argc, char **argv) {
+    cli_pins pins = {0};
     bool json = false;
     const cli_option options[] = {
+        CLI_PINS_OPTIONS(pins),
         {"json", 0, CLI_FLAG, &json, NULL, "print one JSON object"},
         {0},
     };
     int count = 0;
     char **args = NULL;
     int code = cli_parse(
-        &count, &args, argc, argv, options, "compare BUNDLE BUNDLE... [--json]",
+        &count, &args, argc, argv, options, "compare BUNDLE BUNDLE... [--trust KEY] [--json]",
         "What a change of the scenario did: which settings differ, and the held-out items of the\n"
         "final adapters, paired.  Bundles that differ in nothing but the seed are one side; A is "
         "the\n"
@@ -69,7 +44,7 @@ int cmd_compare(int argc, char **argv) {
         2, OMM_COMPARE_BUNDLES_MAX);
     if (code >= 0) return code;
     bool intact = false;
-    omm_err err = run(&intact, args, count, json);
+    omm_err err = run(&intact, args, count, &pins, json);
     if (err != OMM_OK) return cli_fail("compare", err);
     return intact ? CLI_EXIT_PASS : CLI_EXIT_FAILED;
 }

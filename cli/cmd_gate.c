@@ -1,6 +1,7 @@
 /* meshmind gate BUNDLE: judge the evidence again, by this policy or the bundle's own. */
 #include "commands.h"
 #include "options.h"
+#include "pins.h"
 
 #include "omm/agreement.h"
 #include "omm/bundle.h"
@@ -37,23 +38,34 @@ static omm_err run(bool *passed, const char *dir, const char *policy, const char
 int cmd_gate(int argc, char **argv) {
     const char *policy = NULL;
     const char *junit = NULL;
-    bool json = false;
+    cli_pins pins = {0};
+    bool unverified = false, json = false;
     const cli_option options[] = {
         {"policy", 'p', CLI_STR, &policy, "FILE", "policy in YAML (default: the bundle's own)"},
         {"junit", 0, CLI_STR, &junit, "FILE", "write the verdicts as JUnit XML too"},
+        CLI_PINS_OPTIONS(pins),
+        {"unverified", 0, CLI_FLAG, &unverified, NULL,
+         "judge what lies there, signed or not: anybody can have written it"},
         {"json", 0, CLI_FLAG, &json, NULL, "print one JSON object"},
         {0},
     };
     int count = 0;
     char **args = NULL;
     int code = cli_parse(&count, &args, argc, argv, options,
-                         "gate BUNDLE [--policy P.yaml] [--junit F] [--json]",
-                         "Judge the evidence of a bundle.  It is taken as it lies there: `verify` "
-                         "says whether it is\nwhat was signed.  Exit 1 when a required gate fails.",
+                         "gate BUNDLE [--policy P.yaml] [--trust KEY] [--junit F] [--json]",
+                         "Judge the evidence of a bundle, by its own policy or another, after it "
+                         "has been verified.\n"
+                         "Exit 1 when it is not what was signed, or a required gate fails.",
                          1, 1);
     if (code >= 0) return code;
-    bool passed = false;
-    omm_err err = run(&passed, args[0], policy, junit, json);
+    bool passed = false, intact = true;
+    omm_err err = OMM_OK;
+    if (unverified && (pins.trust || pins.coordinator))
+        err = omm_raise(OMM_ERR_USAGE, "--unverified: without --trust and --coordinator, which say "
+                                       "whose it has to be");
+    if (err == OMM_OK && !unverified) err = cli_pins_verify_all(&intact, args, 1, &pins, "gate");
+    if (err == OMM_OK && intact) err = run(&passed, args[0], policy, junit, json);
     if (err != OMM_OK) return cli_fail("gate", err);
+    if (intact && !unverified) cli_pins_hint(&pins, "gate");
     return passed ? CLI_EXIT_PASS : CLI_EXIT_FAILED;
 }

@@ -6,6 +6,7 @@
 #include "omm/clock.h"
 #include "omm/json.h"
 #include "omm/replay.h"
+#include "omm/utf8.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -38,7 +39,7 @@ static void print_people(const omm_replay_result *r, const omm_replay_options *o
     printf("\n");
 }
 
-static int print_json(const omm_replay_result *r, const omm_replay_options *o) {
+static omm_err print_json(const omm_replay_result *r, const omm_replay_options *o) {
     char expected[OMM_DIGEST_HEX_SIZE];
     char repeated[OMM_DIGEST_HEX_SIZE];
     omm_digest_hex(expected, &r->expected);
@@ -58,31 +59,90 @@ static int print_json(const omm_replay_result *r, const omm_replay_options *o) {
     if (err == OMM_OK) printf("%.*s", (int)text.size, (const char *)text.data);
     omm_buf_fini(&text);
     json_decref(root);
-    return err == OMM_OK ? CLI_EXIT_PASS : cli_fail("replay", err);
+    return err;
 }
 
-static int run(omm_replay_options options, unsigned threads, const char *isa_name, bool json) {
+static void on_judging(void *ud, const char *path) {
+    (void)ud;
+    fprintf(stderr, "replay: judging %s again\n", path);
+}
+
+static void print_evaluation(const omm_reevaluate_result *r) {
+    char plain[sizeof r->said];
+    printf("%s: %zu rows of eval/before.jsonl and eval/after.jsonl, %zu lines of "
+           "eval/rounds.jsonl\n",
+           r->equal ? "identical" : "DIFFERENT", r->rows, r->states);
+    if (r->states_left)
+        printf("  not repeated: %zu candidates that were held back, of which no adapter is kept\n",
+               r->states_left);
+    if (r->has_control)
+        printf("  not repeated: eval/control.jsonl, which simulating the scenario again gives\n");
+    if (r->equal) return;
+    printf("  first difference: %s", r->path);
+    if (r->line) printf(", line %zu", r->line);
+    omm_utf8_clean(plain, sizeof plain, r->said);
+    printf(", %s: signed %s", r->what, plain);
+    omm_utf8_clean(plain, sizeof plain, r->repeated);
+    printf(", repeated %s\n", plain);
+}
+
+static omm_err print_evaluation_json(const omm_reevaluate_result *r) {
+    char said[sizeof r->said], repeated[sizeof r->repeated]; /* cut inside a character, perhaps */
+    snprintf(said, sizeof said, "%s", r->said);
+    snprintf(repeated, sizeof repeated, "%s", r->repeated);
+    omm_utf8_mend(said);
+    omm_utf8_mend(repeated);
+    json_t *root =
+        json_pack("{s:i,s:b,s:I,s:I,s:I,s:b,s:s,s:I,s:s,s:s,s:s}", "schema_version", 1, "equal",
+                  (int)r->equal, "rows", (json_int_t)r->rows, "states", (json_int_t)r->states,
+                  "states_not_repeated", (json_int_t)r->states_left, "control_not_repeated",
+                  (int)r->has_control, "path", r->path, "line", (json_int_t)r->line, "what",
+                  r->what, "signed", said, "repeated", repeated);
+    omm_buf text;
+    omm_buf_init(&text, 1u << 16);
+    omm_err err = root ? omm_json_write(&text, root) : omm_raise(OMM_ERR_NOMEM, "report");
+    if (err == OMM_OK) printf("%.*s", (int)text.size, (const char *)text.data);
+    omm_buf_fini(&text);
+    json_decref(root);
+    return err;
+}
+
+static omm_err evaluate(bool *equal, const omm_replay_options *options, bool json) {
+    omm_reevaluate_result result;
+    OMM_TRY(omm_reevaluate(&result, options));
+    *equal = result.equal;
+    if (json) return print_evaluation_json(&result);
+    print_evaluation(&result);
+    return OMM_OK;
+}
+
+static omm_err replay(bool *equal, const omm_replay_options *options, bool json) {
+    omm_replay_result result;
+    const omm_err err = omm_replay(&result, options);
+    if (options->ud) cli_progress_end(options->ud);
+    OMM_TRY(err);
+    *equal = result.equal;
+    if (json) return print_json(&result, options);
+    print_people(&result, options);
+    return OMM_OK;
+}
+
+static int run(omm_replay_options options, unsigned threads, const char *isa_name, bool eval,
+               bool json) {
     omm_isa isa = OMM_ISA_SCALAR;
     omm_pool *pool = NULL;
     omm_compute compute = {0};
-    omm_replay_result result;
+    bool equal = false;
     omm_err err = omm_isa_choose(&isa, isa_name ? isa_name : getenv("OMM_ISA"));
     if (err == OMM_OK) err = omm_pool_open(&pool, threads);
     if (err == OMM_OK) err = omm_compute_init(&compute, pool, isa);
     options.compute = &compute;
-    if (err == OMM_OK) err = omm_replay(&result, &options);
-    if (options.ud) cli_progress_end(options.ud);
-    int code = err == OMM_OK ? CLI_EXIT_PASS : cli_fail("replay", err);
-    if (err == OMM_OK) {
-        if (json)
-            code = print_json(&result, &options);
-        else
-            print_people(&result, &options);
-        if (code == CLI_EXIT_PASS && !result.equal) code = CLI_EXIT_FAILED;
-    }
+    if (err == OMM_OK)
+        err = eval ? evaluate(&equal, &options, json) : replay(&equal, &options, json);
     if (compute.k) omm_compute_fini(&compute);
     omm_pool_close(pool);
-    return code;
+    if (err != OMM_OK) return cli_fail("replay", err);
+    return equal ? CLI_EXIT_PASS : CLI_EXIT_FAILED;
 }
 
 int cmd_replay(int argc, char **argv) {
@@ -90,13 +150,15 @@ int cmd_replay(int argc, char **argv) {
     uint64_t round = UINT64_MAX; /* not given */
     uint32_t threads = omm_threads_default();
     const char *isa = NULL;
-    bool json = false;
+    bool json = false, eval = false;
     const cli_option table[] = {
         {"node", 'n', CLI_STR, &options.node, "NODE", "name of the node, or 8 digits of its id"},
         {"round", 'r', CLI_U64, &round, "R", "round, counted from 0"},
         {"data", 'd', CLI_STR, &options.base_dir, "DIR",
          "where the scenario's model and data paths start: the folder that its file is in (this "
          "one, or scenarios/)"},
+        {"eval", 0, CLI_FLAG, &eval, NULL,
+         "judge the held-out items again instead, with the first adapter and the last"},
         {"steps", 0, CLI_U32, &options.steps_max, "N", "compare only the first N steps (all)"},
         {"threads", 't', CLI_U32, &threads, "N", "threads (one per core)"},
         {"isa", 0, CLI_STR, &isa, "ISA",
@@ -105,14 +167,22 @@ int cmd_replay(int argc, char **argv) {
         {0}};
     int count = 0;
     char **args = NULL;
-    int code =
-        cli_parse(&count, &args, argc, argv, table, "replay BUNDLE --node NODE --round R [options]",
-                  "Train one submission of a bundle again and compare the bytes.", 1, 1);
+    int code = cli_parse(
+        &count, &args, argc, argv, table,
+        "replay BUNDLE --node NODE --round R [options], replay BUNDLE --eval [options]",
+        "Train one submission of a bundle again, or judge its held-out items again, and compare\n"
+        "the bytes.  Exit 1 when they differ.",
+        1, 1);
     if (code >= 0) return code;
-    if (!options.node || round == UINT64_MAX) {
-        fprintf(stderr, "meshmind replay: --node and --round are needed (see --help)\n");
+    if (eval && (options.node || round != UINT64_MAX || options.steps_max)) {
+        fprintf(stderr, "meshmind replay: --eval is without --node, --round and --steps\n");
         return CLI_EXIT_USAGE;
     }
+    if (!eval && (!options.node || round == UINT64_MAX)) {
+        fprintf(stderr, "meshmind replay: --node and --round are needed, or --eval (see --help)\n");
+        return CLI_EXIT_USAGE;
+    }
+    if (eval) round = 0;
     if (round > UINT32_MAX) {
         fprintf(stderr,
                 "meshmind replay: --round %" PRIu64 "; accepted: a round of the run, from 0\n",
@@ -129,6 +199,7 @@ int cmd_replay(int argc, char **argv) {
     cli_progress bar;
     cli_progress_init(&bar);
     options.progress = on_progress;
-    options.ud = &bar;
-    return run(options, threads, isa, json);
+    options.judging = on_judging;
+    options.ud = eval ? NULL : &bar;
+    return run(options, threads, isa, eval, json);
 }

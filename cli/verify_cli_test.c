@@ -175,6 +175,7 @@ static void test_render_patterns(void) {
 static void test_commands(void) {
     kit k;
     char trust[] = "--trust";
+    char unverified[] = "--unverified";
     char json[] = "--json";
     char junit[] = "--junit";
     char policy[] = "--policy";
@@ -195,6 +196,10 @@ static void test_commands(void) {
     CHECK_EQ(run(cmd_gate, k.dir, json, NULL, NULL), CLI_EXIT_PASS);
     CHECK_EQ(run(cmd_gate, k.dir, policy, nowhere, NULL), CLI_EXIT_USAGE);
     CHECK_EQ(run(cmd_gate, nowhere, NULL, NULL, NULL), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_gate, k.dir, trust, key, NULL), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_gate, k.dir, trust, other, NULL), CLI_EXIT_FAILED);
+    CHECK_EQ(run(cmd_compare, k.dir, k.dir, trust, other), CLI_EXIT_FAILED);
+    CHECK_EQ(run(cmd_gate, k.dir, trust, key, unverified), CLI_EXIT_USAGE);
     /* A key file as minisign writes it, and a policy that this run cannot meet. */
     char text[256];
     char keyfile[OMM_PATH_MAX];
@@ -217,6 +222,9 @@ static void test_commands(void) {
     kit_delete(k.dir, "final.gguf");
     CHECK_EQ(run(cmd_compare, k.dir, k.dir, NULL, NULL), CLI_EXIT_FAILED);
     CHECK_EQ(run(cmd_verify, k.dir, NULL, NULL, NULL), CLI_EXIT_FAILED);
+    /* what is not what was signed is judged for whom that is enough */
+    CHECK_EQ(run(cmd_gate, k.dir, NULL, NULL, NULL), CLI_EXIT_FAILED);
+    CHECK_EQ(run(cmd_gate, k.dir, unverified, NULL, NULL), CLI_EXIT_PASS);
     kit_remove(&k);
 }
 

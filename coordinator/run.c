@@ -472,6 +472,7 @@ void omm_run_coord_options(omm_coord_options *out, const omm_run *run) {
                                .scenario_yaml = run->scenario_yaml,
                                .policy_yaml = run->policy_yaml,
                                .run_seed = run->run_seed,
+                               .steps = run->recipe.steps,
                                .initial = {read_initial, ud},
                                .key = &run->key,
                                .policy = run->policy,

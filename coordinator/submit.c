@@ -83,6 +83,9 @@ static omm_err check_work(const omm_coord *c, const coord_node *node, const omm_
     if (s->step_digests.size != (size_t)s->steps * 8)
         return omm_raise(OMM_ERR_REFUSED_FORMAT, "step_digests: %zu bytes for %u steps of 8",
                          s->step_digests.size, s->steps);
+    if (c->o.steps > 0 && s->steps != c->o.steps)
+        return omm_raise(OMM_ERR_REFUSED_RECIPE, "steps: %u, and the recipe has %u", s->steps,
+                         c->o.steps);
     if (!c->o.run->codec_up.error_feedback &&
         !omm_digest_equal(&s->residual_after, &c->residual_zero))
         return omm_raise(OMM_ERR_REFUSED_RESIDUAL,

@@ -159,6 +159,9 @@ omm_err omm_scenario_agrees(omm_scenario_facts *out, const char **about, omm_byt
     if (err == OMM_OK) err = check_all(&a);
     if (err == OMM_OK)
         *out = (omm_scenario_facts){.seed = s.seed,
+                                    .steps = s.recipe.steps,
+                                    .audited = s.audit.submissions,
+                                    .audits_threads = s.audit.other_threads,
                                     .accept_min = s.round.accept_min,
                                     .deadline_ms = s.round.deadline_ms,
                                     .round_items = s.evaluation.round_items,

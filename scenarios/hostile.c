@@ -9,6 +9,7 @@
 #include "omm/envelope.h"
 #include "omm/mem.h"
 #include "omm/messages.h"
+#include "omm/recipe.h"
 
 #include <string.h>
 
@@ -119,8 +120,19 @@ static omm_err make_payload(sim_hostile *h) {
 
 /* --- the manifest and its envelope ------------------------------------------------------------ */
 
-static void fill_manifest(omm_submission *m, const sim_hostile *h) {
-    static const uint8_t one_step[OMM_STEP_DIGEST_BYTES];
+/* As many steps as the recipe has, of which nobody has heard. */
+static omm_err claim_steps(omm_submission *m, sim_hostile *h) {
+    omm_recipe recipe;
+    OMM_TRY(omm_recipe_decode(&recipe, h->offer.recipe));
+    const size_t bytes = (size_t)recipe.steps * OMM_STEP_DIGEST_BYTES;
+    const uint8_t *zeros = omm_arena_alloc(&h->arena, bytes, 1);
+    if (!zeros) return omm_raise(OMM_ERR_NOMEM, "step digests");
+    m->steps = recipe.steps;
+    m->step_digests = omm_bytes_of(zeros, bytes);
+    return OMM_OK;
+}
+
+static omm_err fill_manifest(omm_submission *m, sim_hostile *h) {
     const omm_offer *offer = &h->offer;
     *m = (omm_submission){.round = offer->round,
                           .nonce = offer->nonce,
@@ -129,17 +141,17 @@ static void fill_manifest(omm_submission *m, const sim_hostile *h) {
                           .global_digest = offer->global.digest,
                           .tokens = offer->tokens_max / 2 + 1,
                           .examples = 1,
-                          .steps = 1,
                           .loss_before = 1.0f,
                           .loss_after = 0.5f,
                           .codec = offer->codec_up,
                           .payload = h->blob,
                           .residual_before = h->residual_zero,
-                          .residual_after = h->residual_zero,
-                          .step_digests = omm_bytes_of(one_step, sizeof one_step)};
+                          .residual_after = h->residual_zero};
+    OMM_TRY(claim_steps(m, h));
     memcpy(m->run_id, offer->run_id, sizeof m->run_id);
     if (h->kind == OMM_HOSTILE_WRONG_BASE) m->base_digest.b[0] ^= 1;
     if (h->kind == OMM_HOSTILE_OVERSIZE) m->payload.size = offer->payload_bytes_max + 1;
+    return OMM_OK;
 }
 
 static omm_err seal(omm_buf *out, const sim_hostile *h, omm_bytes manifest) {
@@ -163,7 +175,7 @@ static omm_err make_envelope(omm_buf *out, sim_hostile *h) {
     OMM_TRY(make_payload(h));
     OMM_TRY(omm_blob_describe(&h->blob, &h->arena, omm_buf_view(&h->payload), &h->canonical));
     omm_submission manifest;
-    fill_manifest(&manifest, h);
+    OMM_TRY(fill_manifest(&manifest, h));
     omm_digest *chunks = NULL;
     if (h->kind == OMM_HOSTILE_OVERSIZE) { /* as many chunk digests as the size asks for */
         manifest.payload.chunk_count = omm_chunk_count(manifest.payload.size);

@@ -180,6 +180,10 @@ typedef struct sim_evidence {
 OMM_CHECKED omm_err sim_evidence_open(sim_evidence *evidence, const char *dir);
 void sim_evidence_close(sim_evidence *evidence);
 
+/* The model and data that a bundle's scenario names, here; own: as in sim_setup_options.  Errors: as omm_run_open; NOT_FOUND says where they were looked for. */
+OMM_CHECKED omm_err sim_replay_setup(sim_setup *setup, const omm_replay_options *options,
+                                     const omm_scenario_run_options *own);
+
 typedef struct sim_replay {
     const sim_evidence *evidence;
     const omm_run *run; /* the same model and data, opened again */

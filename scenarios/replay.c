@@ -441,7 +441,8 @@ static omm_err check_same(const omm_run_record *bundle, const omm_run_record *he
     return OMM_OK;
 }
 
-static omm_err open_setup(sim_setup *setup, const omm_replay_options *options) {
+omm_err sim_replay_setup(sim_setup *setup, const omm_replay_options *options,
+                         const omm_scenario_run_options *own) {
     char scenario[OMM_PATH_MAX];
     const char *const given[] = {options->base_dir, NULL};
     const char *const usual[] = {".", "scenarios", NULL};
@@ -449,6 +450,7 @@ static omm_err open_setup(sim_setup *setup, const omm_replay_options *options) {
                                     .base_dirs = options->base_dir ? given : usual,
                                     .has_begun = true,
                                     .skip_policy = true,
+                                    .own = own,
                                     .compute = options->compute};
     OMM_TRY(omm_bundle_file_find(scenario, NULL, options->bundle, "scenario.yaml"));
     const omm_err err = sim_setup_open(setup, &open);
@@ -471,7 +473,7 @@ omm_err omm_replay(omm_replay_result *result, const omm_replay_options *options)
                       .progress = options->progress,
                       .ud = options->ud};
     omm_err err = find_node(&job.node, &evidence.run, options->node);
-    if (err == OMM_OK) err = open_setup(&setup, options);
+    if (err == OMM_OK) err = sim_replay_setup(&setup, options, NULL);
     if (err == OMM_OK) {
         job.run = setup.run;
         err = check_same(&evidence.run, omm_run_get_record(setup.run));

@@ -62,6 +62,127 @@ static void test_identical(void) {
     CHECK_ERR(replay(&result, "cafe-02", 9, 0), OMM_ERR_NOT_FOUND);
 }
 
+/* --- held-out items ----------------------------------------------------------------------------- */
+
+static omm_err judge_again(omm_reevaluate_result *result) {
+    omm_pool *pool = NULL;
+    omm_compute compute;
+    omm_isa isa;
+    CHECK_OK(omm_isa_choose(&isa, NULL));
+    CHECK_OK(omm_pool_open(&pool, 3));
+    CHECK_OK(omm_compute_init(&compute, pool, isa));
+    const omm_replay_options options = {
+        .bundle = s_bundle, .base_dir = s_base, .compute = &compute};
+    const omm_err err = omm_reevaluate(result, &options);
+    omm_compute_fini(&compute);
+    omm_pool_close(pool);
+    return err;
+}
+
+typedef struct held_out {
+    const char *file;
+    void (*change)(omm_eval_record *row); /* the last one; NULL: it is taken away */
+    const char *what;
+} held_out;
+
+static void other_nll(omm_eval_record *row) {
+    row->nll += 1;
+}
+
+static void has_reply(omm_eval_record *row) {
+    row->generated = true;
+    row->reply = "well";
+}
+
+static void put_file(const char *file, omm_bytes text) {
+    char path[OMM_PATH_MAX * 2];
+    snprintf(path, sizeof path, "%s/%s", s_bundle, file);
+    CHECK_OK(omm_file_write_fast(path, text, 0644));
+}
+
+static void get_file(omm_buf *out, const char *file) {
+    char path[OMM_PATH_MAX * 2];
+    omm_buf_init(out, 1u << 22);
+    snprintf(path, sizeof path, "%s/%s", s_bundle, file);
+    CHECK_OK(omm_file_read(out, path));
+}
+
+/* The first difference is named, and where it is. */
+static void names_row(const held_out *h) {
+    omm_reevaluate_result r;
+    omm_bytes *lines = NULL;
+    omm_eval_record row;
+    omm_arena arena;
+    omm_buf was, is;
+    size_t count = 0;
+    omm_arena_init(&arena, 1u << 22);
+    get_file(&was, h->file);
+    omm_buf_init(&is, 1u << 22);
+    CHECK_OK(omm_evidence_lines(&lines, &count, &arena, omm_buf_view(&was), 10000));
+    CHECK_OK(omm_eval_record_parse(&row, &arena, lines[count - 1]));
+    CHECK_OK(omm_buf_append(&is, was.data, (size_t)(lines[count - 1].data - was.data)));
+    if (h->change) h->change(&row);
+    if (h->change) CHECK_OK(omm_eval_record_write(&is, &row));
+    put_file(h->file, omm_buf_view(&is));
+    CHECK_OK(judge_again(&r));
+    put_file(h->file, omm_buf_view(&was));
+    if (r.equal || strcmp(r.path, h->file) != 0 || strcmp(r.what, h->what) != 0 ||
+        r.line != (h->change ? count : 0)) {
+        fprintf(stderr, "%s, %s: %d, %s, line %zu, %s: %s, %s\n", h->file, h->what, r.equal, r.path,
+                r.line, r.what, r.said, r.repeated);
+        exit(1);
+    }
+    omm_arena_fini(&arena);
+    omm_buf_fini(&was);
+    omm_buf_fini(&is);
+}
+
+/* What run.json says of model and held-out file is compared with those here. */
+static void other_run(const char *from, const char *to, omm_err err) {
+    omm_reevaluate_result result;
+    omm_buf was, is;
+    get_file(&was, "run.json");
+    CHECK_OK(omm_buf_append(&was, "", 1));
+    omm_buf_init(&is, 1u << 22);
+    const char *text = (const char *)was.data, *at = strstr(text, from);
+    CHECK(at != NULL);
+    if (at)
+        CHECK_OK(omm_buf_printf(&is, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from)));
+    put_file("run.json", omm_buf_view(&is));
+    CHECK_ERR(judge_again(&result), err);
+    put_file("run.json", omm_bytes_of(was.data, was.size - 1));
+    omm_buf_fini(&was);
+    omm_buf_fini(&is);
+}
+
+static void test_judged_again(void) {
+    omm_reevaluate_result result;
+    CHECK_OK(judge_again(&result));
+    CHECK(result.equal && !result.has_control);
+    CHECK(result.rows > 10 && result.states == 3 && result.states_left == 0);
+    static const held_out changed[] = {{"eval/before.jsonl", other_nll, "nll"},
+                                       {"eval/before.jsonl", has_reply, "reply"},
+                                       {"eval/before.jsonl", NULL, "rows"},
+                                       {"eval/after.jsonl", other_nll, "nll"}};
+    for (size_t i = 0; i < sizeof changed / sizeof changed[0]; i++) names_row(&changed[i]);
+    omm_buf was, is;
+    get_file(&was, "eval/rounds.jsonl");
+    omm_buf_init(&is, 1u << 16);
+    for (size_t i = 0; i < 3; i++) /* of other losses */
+        CHECK_OK(omm_state_record_write(
+            &is, &(omm_state_record){.state = (uint32_t)i, .items = 8, .loss = 2}));
+    put_file("eval/rounds.jsonl", omm_buf_view(&is));
+    CHECK_OK(judge_again(&result));
+    CHECK(!result.equal && result.line == 1 && strcmp(result.what, "loss") == 0);
+    CHECK_EQ(strcmp(result.path, "eval/rounds.jsonl"), 0);
+    put_file("eval/rounds.jsonl", omm_buf_view(&was));
+    omm_buf_fini(&was);
+    omm_buf_fini(&is);
+    other_run("\"items\":", "\"items\":1", OMM_ERR_MISMATCH);
+    other_run("\"architecture\":\"llama\"", "\"architecture\":\"llamb\"", OMM_ERR_MISMATCH);
+    CHECK(strstr(omm_err_sentence(), "base.architecture llamb") != NULL);
+}
+
 /* --- a node that signs something else --------------------------------------------------------- */
 
 typedef struct forge {
@@ -369,6 +490,7 @@ int main(void) {
     snprintf(s_bundle, sizeof s_bundle, "%s/bundle", s_dir);
     simulate();
     test_identical();
+    test_judged_again();
     test_two_of_one_name();
     test_names_the_step();
     test_names_the_claim();

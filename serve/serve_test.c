@@ -388,7 +388,7 @@ static void test_json(unsigned port) {
     answer_fini(&a);
     ask_for(port, CHAT,
             "{" HELLO ", \"response_format\": {\"type\": \"json_schema\", \"json_schema\": "
-            "{\"name\": \"x\", \"schema\": {\"items\": {\"format\": \"date\"}}}}}",
+            "{\"name\": \"x\", \"schema\": {\"items\": {\"format\": \"day\"}}}}}",
             400, "error.param", "response_format");
 }
 

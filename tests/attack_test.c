@@ -27,6 +27,7 @@ static void open_with_ally(peer *p, const fed_options *options) {
 }
 
 static void give_as(peer *p, uint32_t node) {
+    p->s.data_commitment = p->f.training[node]->data_commitment;
     peer_seal(p, OMM_CONTEXT_SUBMISSION, &p->f.keys[node]);
     peer_submit(p);
 }

@@ -49,9 +49,11 @@ static void make_nodes(fed *f, const omm_seed *seed) {
         f->run_nodes[i] = (omm_run_node){.name = f->names[i],
                                          .id = omm_key_id(&f->keys[i].public_key),
                                          .public_key = f->keys[i].public_key,
-                                         .client = f->names[i],
-                                         .data_digest = omm_hash(omm_bytes_str(f->names[i])),
-                                         .examples = 10};
+                                         .client = ""};
+        if (!f->run.simulated) continue; /* a service does not know */
+        f->run_nodes[i].client = f->names[i];
+        f->run_nodes[i].data_digest = fed_data(f, i);
+        f->run_nodes[i].examples = 10;
     }
     uint32_t listed = f->o.listed ? f->o.listed : f->o.nodes;
     qsort(f->run_nodes, listed, sizeof f->run_nodes[0], by_id);
@@ -182,6 +184,7 @@ omm_coord_options fed_coord_options(fed *f) {
         .scenario_yaml = omm_bytes_str("name: federation\n"),
         .policy_yaml = omm_buf_view(&f->policy_yaml),
         .run_seed = omm_seed_from_u64(7),
+        .steps = FED_STEPS,
         .initial = fed_initial(f),
         .key = &f->coordinator_key,
         .policy = {.select = f->o.select,

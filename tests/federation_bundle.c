@@ -1,5 +1,6 @@
 /* federation_bundle.c - what a whole run has left: the digest of its evidence, sealed and verified. */
 #include "federation.h"
+#include "federation_fakes.h"
 
 #include "omm/run_config.h"
 #include "omm/verify.h"
@@ -90,6 +91,7 @@ static omm_err read_scenario(omm_scenario_facts *out, const char **about, omm_by
     (void)about;
     (void)text;
     *out = (omm_scenario_facts){.seed = run->seed,
+                                .steps = FED_STEPS,
                                 .accept_min = s_verified->o.accept_min,
                                 .deadline_ms = s_verified->o.deadline_ms};
     return OMM_OK;

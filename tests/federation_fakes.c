@@ -2,12 +2,11 @@
 #include "federation_fakes.h"
 
 #include "omm/mem.h"
+#include "omm/run_config.h"
 #include "omm_test.h"
 
 #include <math.h>
 #include <string.h>
-
-#define FED_STEPS 3u
 
 /* ---- a training that is arithmetic ---- */
 
@@ -88,12 +87,24 @@ static void fake_close(omm_training *api) {
     omm_free(api);
 }
 
+omm_digest fed_data(const fed *f, uint32_t node) {
+    return omm_hash(omm_bytes_str(f->names[node]));
+}
+
+static omm_digest commitment(const fed *f, uint32_t node) {
+    const omm_seed seed = omm_seed_from_u64(f->run.seed);
+    const omm_digest data = fed_data(f, node);
+    uint8_t key[32];
+    omm_run_commit_key(key, &seed, f->names[node]);
+    return omm_hash_keyed(omm_bytes_of(key, sizeof key), omm_bytes_of(data.b, sizeof data.b));
+}
+
 omm_training *fed_training_open(const fed *f, uint32_t node) {
     fake_training *t = omm_alloc(1, sizeof *t);
     CHECK(t);
     t->api = (omm_training){.base_digest = f->run.base.digest,
                             .tokenizer_digest = f->run.base.tokenizer_digest,
-                            .data_commitment = omm_hash(omm_bytes_str(f->names[node])),
+                            .data_commitment = commitment(f, node),
                             .layout = fake_layout,
                             .plan = fake_plan,
                             .run = fake_run,

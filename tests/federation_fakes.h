@@ -5,8 +5,10 @@
 #include "federation.h"
 
 #define FED_SHARDS 2u
+#define FED_STEPS 3u
 extern const omm_coord_shard fed_shards[FED_SHARDS]; /* public data of canaries */
 
+omm_digest fed_data(const fed *f, uint32_t node); /* what a simulated node is said to have */
 /* Of node `node`; the caller closes it. */
 omm_training *fed_training_open(const fed *f, uint32_t node);
 /* An omm_canary_train_fn, ud: the federation. */

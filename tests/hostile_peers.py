@@ -89,11 +89,12 @@ class Member:
     def submission(self, offer, payload, **changed):
         """For the offer in this envelope, with this payload before zstd: all that it must have, but for the training.  Envelope, bytes as sent."""
         o = pp.decode("Offer", pp.open_envelope("offer", offer)[1])
+        steps = struct.unpack_from("<I", o["recipe"], 28)[0]
         sent, zeros = b"\0" + payload, pp.blake(bytes(4 * o["adapter"]["value_count"]))
         s = {"version": 1, "run_id": o["run_id"], "round": o["round"], "nonce": o["nonce"], "offer_digest": pp.blake(offer),
-             "base_digest": o["base_digest"], "global_digest": o["global"]["digest"], "tokens": 400, "examples": 24, "steps": 2,
+             "base_digest": o["base_digest"], "global_digest": o["global"]["digest"], "tokens": 400, "examples": 24, "steps": steps,
              "loss_before": 3.0, "loss_after": 2.0, "codec": o["codec_up"], "data_commitment": pp.blake(b"data"),
-             "residual_before": zeros, "residual_after": zeros, "step_digests": bytes(16),
+             "residual_before": zeros, "residual_after": zeros, "step_digests": bytes(8 * steps),
              "payload": {"digest": pp.blake(sent), "canonical_digest": pp.blake(payload), "size": len(sent),
                          "chunk_digests": [pp.blake(sent[i:i + pp.CHUNK]) for i in range(0, len(sent), pp.CHUNK)]}}
         return pp.seal("submission", pp.encode("Submission", {**s, **changed}), self.key), sent

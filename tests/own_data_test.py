@@ -55,7 +55,7 @@ def typed(folder, line, code=0):
 
 (example, lines) = blocks()
 shown = example[0][0]
-check(len(lines) == 5, f"{len(lines)} lines:", lines)
+check(len(lines) == 6, f"{len(lines)} lines:", lines)
 with live.workplace("own") as folder:
     (folder / "build/release").mkdir(parents=True)
     (folder / "build/release/meshmind").symlink_to(MESHMIND)
@@ -67,16 +67,16 @@ with live.workplace("own") as folder:
         (folder / "my.yaml").write_text(scenario(rate))
         typed(folder, lines[0][0])
         found.append(next(p.name for p in (folder / "artifacts/runs").iterdir() if p.name not in found))
-    policy = re.search(r"strict.yaml: (.*)", lines[3][1])
+    policy = re.search(r"strict.yaml: (.*)", lines[4][1])
     (folder / "strict.yaml").write_text(policy[1] + "\n")
     said = [typed(folder, line.replace("<bundle>", found[1]).replace("<one>", found[0]).replace("<other>", found[1])) for line, _ in lines[1:]]
-    for text, says in zip(said, ("verify: pass", "identical: node anna, round 0", "heldout_uplift .*>= 0.5 ", "learning_rate")):
+    for text, says in zip(said, ("verify: pass", "identical: node anna, round 0", "identical: 24 rows of eval/before.jsonl and eval/after.jsonl, 2 lines", "heldout_uplift .*>= 0.5 ", "learning_rate")):
         check(re.search(says, text), f"wanted /{says}/ in", text)
     check("<testsuite" in (folder / "report.xml").read_text(), "report.xml")
     (folder / "strict.yaml").write_text("quality: {heldout_uplift: {threshold: 50}}\n")
-    typed(folder, lines[3][0].replace("<bundle>", found[1]), code=1)
+    typed(folder, lines[4][0].replace("<bundle>", found[1]), code=1)
     (folder / "elsewhere").mkdir()  # and where my.yaml is not in this folder
     line = lines[2][0].replace("<bundle>", found[1]).replace("build/", "../build/").replace("artifacts/", "../artifacts/")
     typed(folder / "elsewhere", line, code=2)
     typed(folder / "elsewhere", line + " --data ..")
-print("own model, own data, five lines")
+print("own model, own data, six lines")

@@ -105,11 +105,12 @@ void peer_fill(peer *p, const float *values) {
                             .base_digest = p->offer.base_digest,
                             .global_digest = p->offer.global.digest,
                             .tokens = 100,
-                            .examples = 3,
+                            .examples = 10,
                             .steps = 3,
                             .loss_before = 2,
                             .loss_after = 1,
                             .codec = p->offer.codec_up,
+                            .data_commitment = p->f.training[PEER]->data_commitment,
                             .residual_before = residual,
                             .residual_after = residual,
                             .step_digests = omm_bytes_of(steps, sizeof steps)};

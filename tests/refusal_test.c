@@ -101,6 +101,12 @@ static void act_residual(peer *p) {
     p->s.residual_before.b[0] ^= 1;
     peer_give(p);
 }
+static void act_fewer_steps(peer *p) {
+    p->s.steps = 2;
+    p->s.step_digests.size = 16;
+    peer_give(p);
+}
+
 static void act_steps(peer *p) {
     p->s.steps = 4;
     peer_give(p);
@@ -265,6 +271,7 @@ static const refusal s_cases[] = {
     {"no tokens", act_no_tokens, OMM_ERR_REFUSED_SIZE, true, true, true},
     {"residual", act_residual, OMM_ERR_REFUSED_RESIDUAL, true, true, true},
     {"steps", act_steps, OMM_ERR_REFUSED_FORMAT, true, true, true},
+    {"fewer_steps", act_fewer_steps, OMM_ERR_REFUSED_RECIPE, true, true, true},
     {"codec", act_codec, OMM_ERR_REFUSED_RECIPE, true, true, true},
     {"oversize", act_oversize, OMM_ERR_REFUSED_BUDGET, true, true, true},
     {"canonical digest", act_canonical, OMM_ERR_REFUSED_DIGEST, true, true, true},

@@ -176,6 +176,7 @@ static omm_digest seal(crew *c, const node *n, const omm_offer *offer,
     memset(c->values, 0, layout->value_count * sizeof *c->values);
     omm_digest residual =
         omm_hash(omm_bytes_of(c->values, layout->value_count * sizeof *c->values));
+    static const uint8_t step[8];
     omm_submission s = {.round = offer->round,
                         .nonce = offer->nonce,
                         .offer_digest = *offer_digest,
@@ -183,6 +184,8 @@ static omm_digest seal(crew *c, const node *n, const omm_offer *offer,
                         .global_digest = offer->global.digest,
                         .tokens = 1,
                         .examples = 1,
+                        .steps = 1, /* of the recipe that load_test.py writes */
+                        .step_digests = omm_bytes_of(step, sizeof step),
                         .loss_before = 2,
                         .loss_after = 1,
                         .codec = offer->codec_up,

@@ -122,6 +122,7 @@ typedef struct omm_coord_options {
     omm_bytes scenario_yaml;  /* effective configuration, as it goes into the bundle */
     omm_bytes policy_yaml;    /* effective gate policy */
     omm_seed run_seed;        /* nonces derive from it */
+    uint32_t steps;           /* of every submission, as the recipe has them; 0: any number */
     omm_coord_values initial; /* the state before round 0; read when the coordinator is opened */
     const omm_key *key;       /* its public part is run->coordinator_key */
     omm_coord_policy policy;

@@ -1,4 +1,4 @@
-/* replay.h - train a submission of a bundle again and compare bytes.
+/* replay.h - train a submission of a bundle again, or judge its held-out items again, and compare bytes.
  *
  *   bundle: offer, global adapter, manifest     data: the node's lines of the training file
  *        \                                       /
@@ -29,6 +29,7 @@ typedef struct omm_replay_options {
         steps_max; /* compare only the first steps, by their digests; 0: the whole submission */
     const omm_compute *compute;
     void (*progress)(void *ud, uint32_t round, uint32_t step, uint32_t steps);
+    void (*judging)(void *ud, const char *path); /* that is repeated now; may be NULL */
     void *ud;
 } omm_replay_options;
 
@@ -53,5 +54,27 @@ typedef struct omm_replay_result {
 /* Errors: CONFIG (also: `node` is more than one of them), NOT_FOUND (no such node or submission, files), DIGEST (model or data are not those of the
  * run), FORMAT, NOMEM, and those of training.  A difference is no error: see result->equal. */
 OMM_CHECKED omm_err omm_replay(omm_replay_result *result, const omm_replay_options *options);
+
+/* eval/ of a bundle, repeated. */
+typedef struct omm_reevaluate_result {
+    bool equal;
+    size_t
+        rows; /* of eval/before.jsonl and eval/after.jsonl that were compared, up to the first that differs */
+    size_t states; /* lines of eval/rounds.jsonl that were */
+    size_t
+        states_left; /* and were not: candidates that were held back, whose adapters no bundle has */
+    bool
+        has_control; /* there is an eval/control.jsonl, which is not repeated: simulating the scenario again gives it */
+    char path[32];                 /* where the first difference is, when !equal */
+    size_t line;                   /* from 1; 0: the files are not of one length */
+    char what[16];                 /* "nll", "reply", ... */
+    char said[256], repeated[256]; /* as text, cut */
+} omm_reevaluate_result;
+
+/* Of the options bundle, base_dir, compute, judging and ud count.  A service's bundle as well, for whoever has its held-out file.
+ * Errors: those of omm_replay; DIGEST (model or held-out file are not those of the run), MISMATCH (run.json says something else of
+ * them). */
+OMM_CHECKED omm_err omm_reevaluate(omm_reevaluate_result *result,
+                                   const omm_replay_options *options);
 
 #endif

@@ -1,0 +1,30 @@
+/* pins.h - whose bundle it has to be (--trust, --coordinator), and whether it is what was signed: for verify, gate and compare. */
+#ifndef CLI_PINS_H
+#define CLI_PINS_H
+
+#include "omm/verify.h"
+
+typedef struct cli_pins {
+    const char *trust, *coordinator; /* as given; NULL: whoever */
+    omm_public_key key, coordinator_key;
+} cli_pins;
+
+/* clang-format off */
+/* Rows of a table of options. */
+#define CLI_PINS_OPTIONS(pins)                                                                     \
+    {"trust", 0, CLI_STR, &(pins).trust, "KEY", "minisign public key, or a file that holds it"},  \
+    {"coordinator", 0, CLI_STR, &(pins).coordinator, "HEX",                                        \
+     "public key of the coordinator that must have run it"}
+/* clang-format on */
+
+/* To `options`, which borrows *pins.  Errors: USAGE, and those of reading a file. */
+OMM_CHECKED omm_err cli_pins_read(cli_pins *pins, omm_verify_options *options);
+/* Verify a bundle.  Errors: USAGE (it is none), those of omm_bundle_verify and cli_pins_read.  *report: fini after OK. */
+OMM_CHECKED omm_err cli_pins_verify(omm_verify_report *report, const char *dir, cli_pins *pins);
+/* The same for each; *intact: all are what their signers said.  Those that are not are named on stderr. */
+OMM_CHECKED omm_err cli_pins_verify_all(bool *intact, char *const *dirs, int count, cli_pins *pins,
+                                        const char *command);
+/* On stderr, where nobody is trusted: anybody may have sealed it. */
+void cli_pins_hint(const cli_pins *pins, const char *command);
+
+#endif
