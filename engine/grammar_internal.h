@@ -120,6 +120,13 @@ OMM_CHECKED omm_err grammar_any_object(uint32_t *out, omm_grammar *g); /* anothe
  * nothing is left any value may stand.  `name`: for errors.  Errors: as omm_grammar_open_schema. */
 OMM_CHECKED omm_err grammar_add_arguments(uint32_t *out, omm_grammar *g, const char *name,
                                           json_t *schema, bool strict);
+static inline bool grammar_is_in(const char *const *list, size_t count, const char *key) {
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(list[i], key) == 0) return true;
+    return false;
+}
+#define GRAMMAR_IS_IN(list, key) grammar_is_in(list, sizeof(list) / sizeof(list)[0], key)
+
 /* grammar_place.c: a place in a schema, "#" or "#/" and a path; NULL: there is none. */
 json_t *grammar_place(json_t *root, const char *ref);
 /* Of schemas that all hold, how many say anything.  *at: the last of them. */
@@ -269,7 +276,6 @@ bool number_can_end(const thread *t, const rule *r);
 /* One more byte behind the first quote; false: it may not follow. */
 bool pattern_step(thread *t, const omm_grammar *g, uint8_t byte);
 uint32_t pattern_room(const thread *t, const omm_grammar *g); /* match_room, between characters */
-int grammar_hex_value(uint8_t byte);                          /* -1: it is no digit */
 
 /* ---- a whole text: grammar_text.c ------------------------------------------------------------------ */
 

@@ -12,12 +12,6 @@
 #define BRANCHES_MAX 16u        /* that become alternatives */
 #define BRANCH_MEMBERS_MAX 512u /* of all of these */
 
-static bool is_in(const char *const *list, size_t count, const char *key) {
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(list[i], key) == 0) return true;
-    return false;
-}
-
 static bool has_parts(const json_t *schema) {
     return json_object_get(schema, "properties") || json_object_get(schema, "items") ||
            json_object_get(schema, "prefixItems");
@@ -49,7 +43,7 @@ json_t *lenient_typed(json_t *schema, const char *key) {
         json_t *value = NULL;
         bool says_it = !json_is_object(branch) || !type;
         json_object_foreach(branch, name, value) {
-            if (is_in(known, sizeof known / sizeof known[0], name)) says_it = true;
+            if (GRAMMAR_IS_IN(known, name)) says_it = true;
         }
         if (says_it) {
             json_array_append(list, branch);

@@ -51,15 +51,9 @@ static bool step_escape(thread *t, uint8_t b, bool is_name) {
     return b != 0 && strchr(is_name ? "\"\\bfnrt" : "\"\\/bfnrt", b) != NULL;
 }
 
-int grammar_hex_value(uint8_t b) {
-    if (b >= '0' && b <= '9') return b - '0';
-    if (b >= 'a' && b <= 'f') return b - 'a' + 10;
-    return b >= 'A' && b <= 'F' ? b - 'A' + 10 : -1;
-}
-
 /* Not \u0000; a low surrogate behind a high one and nowhere else. */
 static bool step_hex(thread *t, uint8_t b) {
-    const int value = grammar_hex_value(b);
+    const int value = pattern_hex_value(b);
     const bool pair = t->letter == LETTER_PAIR_HEX;
     if (value < 0) return false;
     t->code = (uint16_t)(t->code * 16 + value);

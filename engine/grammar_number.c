@@ -54,7 +54,7 @@ static decimal least_read(double first, bool exclusive) {
     const int size = snprintf(text, sizeof text, "%.*f", (int)DECIMAL_DIGITS, first);
     const int32_t nano = (int32_t)strtol(text + size - DECIMAL_DIGITS, NULL, 10);
     const decimal near = {strtoll(text, NULL, 10), first < 0 ? -nano : nano};
-    const double size_of = fabs(first), next = nextafter(size_of, INFINITY);
+    const double size_of = fabs(first), next = nextafter(size_of, HUGE_VAL);
     int64_t high = (int64_t)((next - size_of) * DECIMAL_NANO * 2) + 2, low = -high;
     while (high - low > 1) { /* low is not in it, high is */
         const int64_t middle = low + (high - low) / 2;

@@ -64,7 +64,7 @@ static bool step_escape(thread *t, const omm_grammar *g, uint8_t b) {
 }
 
 static bool step_hex(thread *t, const omm_grammar *g, uint8_t b) {
-    const int value = grammar_hex_value(b);
+    const int value = pattern_hex_value(b);
     if (value < 0) return false;
     t->code = (uint16_t)(t->code * 16 + value);
     t->left--;

@@ -7,7 +7,7 @@
 
 static int percent_value(const char *p, size_t left) {
     if (left < 3 || *p != '%') return -1;
-    const int high = grammar_hex_value((uint8_t)p[1]), low = grammar_hex_value((uint8_t)p[2]);
+    const int high = pattern_hex_value((uint8_t)p[1]), low = pattern_hex_value((uint8_t)p[2]);
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 

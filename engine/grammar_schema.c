@@ -470,14 +470,6 @@ static omm_err compile_array(uint32_t *out, compiler *c, json_t *schema) {
 
 /* ---- keywords -----------------------------------------------------------------------------------*/
 
-static bool is_in(const char *const *list, size_t count, const char *key) {
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(list[i], key) == 0) return true;
-    return false;
-}
-
-#define IS_IN(list, key) is_in(list, sizeof(list) / sizeof(list)[0], key)
-
 static const char *const s_alone[] = {"$ref", "anyOf", "oneOf", "allOf", "enum", "const"};
 static const char *const s_values[] = {"enum",
                                        "const"}; /* of these, those that `type` may stand beside */
@@ -497,7 +489,9 @@ static bool is_values(json_t *schema) {
     const bool one = json_object_get(schema, "const") != NULL;
     if (one == (json_array_size(json_object_get(schema, "enum")) > 0)) return false;
     json_object_foreach(schema, key, value) {
-        if (!IS_IN(s_values, key) && !IS_IN(s_notes, key) && strcmp(key, "type") != 0) return false;
+        if (!GRAMMAR_IS_IN(s_values, key) && !GRAMMAR_IS_IN(s_notes, key) &&
+            strcmp(key, "type") != 0)
+            return false;
     }
     return true;
 }
@@ -630,18 +624,21 @@ static omm_err check_keywords(const char **alone, const compiler *c, json_t *sch
     json_t *value = NULL;
     *alone = NULL;
     json_object_foreach(schema, key, value) {
-        if (IS_IN(s_alone, key)) {
+        if (GRAMMAR_IS_IN(s_alone, key)) {
             if (*alone)
                 beside = key;
             else
                 *alone = key;
-        } else if (!IS_IN(s_notes, key) && !IS_IN(s_typed, key) && strcmp(key, "type") != 0) {
+        } else if (!GRAMMAR_IS_IN(s_notes, key) && !GRAMMAR_IS_IN(s_typed, key) &&
+                   strcmp(key, "type") != 0) {
             return not_supported(c, key);
         }
     }
     json_object_foreach(schema, key, value) {
         const bool is_type = strcmp(key, "type") == 0;
-        if (*alone && (IS_IN(s_typed, key) || (is_type && !IS_IN(s_values, *alone)))) beside = key;
+        if (*alone &&
+            (GRAMMAR_IS_IN(s_typed, key) || (is_type && !GRAMMAR_IS_IN(s_values, *alone))))
+            beside = key;
     }
     if (!beside) return OMM_OK;
     return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s: %s beside %s is not supported; " SUPPORTED,
@@ -652,7 +649,7 @@ static bool says_nothing(json_t *schema) {
     const char *key = NULL;
     json_t *value = NULL;
     json_object_foreach(schema, key, value) {
-        if (!IS_IN(s_notes, key)) return false;
+        if (!GRAMMAR_IS_IN(s_notes, key)) return false;
     }
     return json_is_object(schema) || json_is_true(schema);
 }
@@ -681,8 +678,8 @@ static omm_err compile_alone(uint32_t *out, compiler *c, json_t *schema, const c
     json_t *value = json_object_get(schema, key);
     if (strcmp(key, "$ref") == 0) return compile_ref(out, c, value);
     if (strcmp(key, "allOf") == 0) return compile_all_of(out, c, value);
-    return IS_IN(s_values, key) ? compile_values(out, c, schema)
-                                : compile_choice(out, c, key, value);
+    return GRAMMAR_IS_IN(s_values, key) ? compile_values(out, c, schema)
+                                        : compile_choice(out, c, key, value);
 }
 
 /* What is read of a schema of which something is left out may be made for that. */

@@ -57,4 +57,6 @@ OMM_CHECKED omm_err pattern_add(uint32_t *start, pattern_table *table, const cha
 const pattern_edge *pattern_find(const pattern_table *table, uint32_t state, uint32_t low,
                                  uint32_t high, uint32_t room);
 
+int pattern_hex_value(uint8_t digit); /* -1: it is none */
+
 #endif

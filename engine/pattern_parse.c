@@ -185,7 +185,7 @@ static omm_err end_set(part *made, reader *r, bool others) {
 
 /* ---- escapes ----------------------------------------------------------------------------------- */
 
-static int hex_value(uint8_t c) {
+int pattern_hex_value(uint8_t c) {
     if (is_digit(c)) return c - '0';
     c |= 0x20;
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
@@ -194,8 +194,8 @@ static int hex_value(uint8_t c) {
 static omm_err take_hex(uint32_t *out, reader *r, unsigned least, unsigned most) {
     unsigned digits = 0;
     *out = 0;
-    for (; digits < most && hex_value(peek(r)) >= 0; digits++, r->at++)
-        *out = *out * 16 + (uint32_t)hex_value(peek(r));
+    for (; digits < most && pattern_hex_value(peek(r)) >= 0; digits++, r->at++)
+        *out = *out * 16 + (uint32_t)pattern_hex_value(peek(r));
     return digits >= least ? OMM_OK : malformed(r, "a hex digit is missing");
 }
 
