@@ -185,10 +185,10 @@ static omm_err end_set(part *made, reader *r, bool others) {
 
 /* ---- escapes ----------------------------------------------------------------------------------- */
 
-int pattern_hex_value(uint8_t c) {
-    if (is_digit(c)) return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+int pattern_hex_value(uint8_t digit) {
+    const uint8_t lower = digit | 0x20;
+    if (is_digit(digit)) return digit - '0';
+    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
 static omm_err take_hex(uint32_t *out, reader *r, unsigned least, unsigned most) {
