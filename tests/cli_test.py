@@ -110,6 +110,8 @@ expect(["simulate", "scenarios/quickstart.yaml", "--threads", "0"], 2, "accepted
 expect(["verify", "/nowhere"], 2, "nowhere")
 expect(["verify", BASE], 2, "is no bundle: it has neither manifest.json nor run.json")
 expect(["replay", "/nowhere"], 2, "--node and --round")
+expect(["replay", "/nowhere", "--eval", "-r", 0], 2, "--eval is without --node, --round and --steps")
+expect(["replay", "/nowhere", "--eval"], 2, "nowhere")
 expect(["replay", "/nowhere", "-n", "x", "-r", 4294967296], 2, "--round 4294967296; accepted: a round")
 # Which option it was, and what it takes.
 expect(["generate", "-m", MODEL, "-n", "-3", "x"], 2, r"-n, --\S+ N: '-3'; accepted: a whole number from 0 to 4294967295")
@@ -623,7 +625,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     expect(["verify", out, "--trust", "abc"], 2, "--trust: 'abc' is neither a key nor a file; accepted: a minisign public key of 56 base64 characters")
     for args in (["verify", out, "--json"], ["gate", out, "--json"], ["inspect", MODEL, "--json"],
                  ["inspect", out / "final.gguf", "--json"],
-                 ["replay", out, "--node", "cafe-02", "--round", "0", "--json"]):
+                 ["replay", out, "--node", "cafe-02", "--round", "0", "--json"], ["replay", out, "--eval", "--json"]):
         done = run(*args)
         try:
             json.loads(done.stdout)

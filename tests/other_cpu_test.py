@@ -22,13 +22,13 @@ name: other-cpu
 seed: 12
 model: {MODEL}
 train: {BASE}/train.jsonl
-test: {BASE}/test.jsonl
+test: few.jsonl
 rounds: 2
 population:
   - {{group: two, clients: [cafe-02, studio-02]}}
 recipe: {{rank: 2, alpha: 4, targets: "q,v,down", steps: 2, batch_tokens: 60, learning_rate: 0.01, dropout: 0.1}}
 codec: {{up: {{kind: int8, topk_fraction: 0.5}}, down: {{kind: f16}}}}
-evaluation: {{round_items: 4, generate: false}}
+evaluation: {{round_items: 1, generate: false}}
 audit: {{submissions: 0}}
 """
 
@@ -56,10 +56,14 @@ def replay_everywhere(bundle):
     # Round 1 repeats both rounds: what top-k left over in the first goes into the second.
     for isa, node, number in (("neon", "cafe-02", 1), ("scalar", "studio-02", 0)):
         said = json.loads(run(OTHER, "replay", bundle, "--node", node, "--round", number, "--isa", isa,
-                              "--json", "--data", SOURCE))
+                              "--json", "--data", bundle.parent))
         if said.get("equal") is not True:
             fail(f"replay of {node} with {isa}: {said}")
         print(f"{node}, round {number}, {isa}: the same bytes")
+    said = json.loads(run(OTHER, "replay", bundle, "--eval", "--json", "--data", bundle.parent))
+    if said.get("equal") is not True or said["states"] != 3 or said["rows"] != 4 or said["states_not_repeated"] or said["control_not_repeated"]:
+        fail(f"replay --eval: {said}")
+    print(f"eval/, {said['rows']} rows: the same bytes")
 
 
 def damage_is_seen(folder, bundle):
@@ -89,6 +93,9 @@ def pretrains_alike(folder):
 
 def main(folder):
     scenario, bundle = folder / "other_cpu.yaml", folder / "bundle"
+    held_out = sorted((BASE / "test.jsonl").read_text().splitlines(keepends=True), key=len)  # the shortest
+    few = [[line for line in held_out if json.loads(line).get("client") == name][:1] for name in ("cafe-02", "studio-02")]
+    (folder / "few.jsonl").write_text("".join(sum(few, [])))
     scenario.write_text(SCENARIO)
     run(HERE, "simulate", scenario, "--out", bundle, "--quiet", codes=(0, 1))
     here, there = (json.loads(run(program, "verify", bundle, "--json", codes=(0, 1))) for program in (HERE, OTHER))
