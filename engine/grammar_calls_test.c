@@ -324,6 +324,18 @@ static const struct {
                                                                                  "\"null\"}") "}}}",
      {"{\"m\": {\"a\": null, \"b\": null}, \"n\": null}"},
      {"{\"m\": {\"c\": 1}}", "{\"n\": 1}"}},
+    /* what it says itself of a member counts; of many alternatives what they name may come */
+    {OBJECT(
+         "\"a\": {\"type\": \"null\"}") ", \"allOf\": [{\"properties\": {\"a\": {\"type\": "
+                                        "\"boolean\"}, "
+                                        "\"b\": {\"type\": \"null\"}}}, {\"required\": [\"a\"]}]}",
+     {"{\"a\": null}", "{\"a\": null, \"b\": null}"},
+     {"{\"a\": true}", "{\"b\": null}"}},
+    {OBJECT("\"a\": {\"type\": \"null\"}") ", \"anyOf\": [{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, "
+                                           "{}, {}, {}, {}, {}, {}, {\"properties\": {\"z\": "
+                                           "{\"type\": \"null\"}}, \"required\": [\"z\"]}]}",
+     {"{\"a\": null, \"z\": null}", "{}"},
+     {"{\"z\": 1}", "{\"y\": 1}"}},
     /* a type beside alternatives is that of those that say none */
     {OBJECT("\"a\": {\"type\": \"integer\", \"anyOf\": [{\"minimum\": 5}, {\"maximum\": -5}, "
             "{\"const\": 0}]}") "}",
