@@ -55,7 +55,8 @@ static omm_err check_is_bundle(const char *dir) {
     return OMM_OK;
 }
 
-omm_err cli_pins_read(cli_pins *pins, omm_verify_options *options) {
+/* To `options`, which borrows *pins. */
+static omm_err read_pins(cli_pins *pins, omm_verify_options *options) {
     if (pins->trust) {
         OMM_TRY(parse_trust(&pins->key, pins->trust));
         options->trusted = &pins->key;
@@ -74,7 +75,7 @@ omm_err cli_pins_verify(omm_verify_report *report, const char *dir, cli_pins *pi
     omm_verify_options options = {
         .render = cli_render_adapter, .render_ud = &bundle, .read_scenario = omm_scenario_agrees};
     OMM_TRY(check_is_bundle(dir));
-    OMM_TRY(cli_pins_read(pins, &options));
+    OMM_TRY(read_pins(pins, &options));
     OMM_TRY(omm_pool_open(&options.pool, omm_threads_default()));
     const omm_err err = omm_bundle_verify(report, dir, &options);
     omm_pool_close(options.pool);

@@ -17,9 +17,8 @@ typedef struct cli_pins {
      "public key of the coordinator that must have run it"}
 /* clang-format on */
 
-/* To `options`, which borrows *pins.  Errors: USAGE, and those of reading a file. */
-OMM_CHECKED omm_err cli_pins_read(cli_pins *pins, omm_verify_options *options);
-/* Verify a bundle.  Errors: USAGE (it is none), those of omm_bundle_verify and cli_pins_read.  *report: fini after OK. */
+/* Verify a bundle.  Errors: USAGE (it is none, or a pin is no key), those of omm_bundle_verify and of reading a file.  *report: fini
+ * after OK. */
 OMM_CHECKED omm_err cli_pins_verify(omm_verify_report *report, const char *dir, cli_pins *pins);
 /* The same for each; *intact: all are what their signers said.  Those that are not are named on stderr. */
 OMM_CHECKED omm_err cli_pins_verify_all(bool *intact, char *const *dirs, int count, cli_pins *pins,
