@@ -625,7 +625,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     expect(["verify", out, "--trust", "abc"], 2, "--trust: 'abc' is neither a key nor a file; accepted: a minisign public key of 56 base64 characters")
     for args in (["verify", out, "--json"], ["gate", out, "--json"], ["inspect", MODEL, "--json"],
                  ["inspect", out / "final.gguf", "--json"],
-                 ["replay", out, "--node", "cafe-02", "--round", "0", "--json"], ["replay", out, "--eval", "--json"]):
+                 ["replay", out, "--node", "cafe-02", "--round", "0", "--json"]):
         done = run(*args)
         try:
             json.loads(done.stdout)
