@@ -158,20 +158,18 @@ void audit_offers(audit *a) {
 /* --- submissions --- */
 
 /* In a simulation data and keys are known: what a node says of its data is of what run.json says of them. */
-static const char *data_differs(const omm_submission *s, const omm_run_record *run,
+static const char *data_differs(const omm_submission *s, const evidence *ev,
                                 const omm_digest *node) {
-    for (size_t i = 0; run->simulated && run->has_seed && i < run->node_count; i++) {
-        const omm_run_node *n = &run->nodes[i];
-        if (!omm_digest_equal(&n->id, node) || !n->client[0]) continue;
-        const omm_seed seed = omm_seed_from_u64(run->seed);
-        const omm_seed key = omm_seed_derive(&seed, OMM_PURPOSE_COMMIT_KEY, omm_bytes_str(n->name));
-        const omm_digest is =
-            omm_hash_keyed(omm_bytes_of(key.b, sizeof key.b),
-                           omm_bytes_of(n->data_digest.b, sizeof n->data_digest.b));
-        if (!omm_digest_equal(&is, &s->data_commitment)) return "data_commitment (of data_digest)";
-        return s->examples == n->examples ? NULL : "examples";
-    }
-    return NULL;
+    const size_t at = evidence_node(ev, node);
+    if (!ev->run.simulated || !ev->run.has_seed || at == SIZE_MAX) return NULL;
+    const omm_run_node *n = &ev->run.nodes[at];
+    if (!n->client[0]) return NULL;
+    const omm_seed seed = omm_seed_from_u64(ev->run.seed);
+    const omm_seed key = omm_seed_derive(&seed, OMM_PURPOSE_COMMIT_KEY, omm_bytes_str(n->name));
+    const omm_digest is = omm_hash_keyed(omm_bytes_of(key.b, sizeof key.b),
+                                         omm_bytes_of(n->data_digest.b, sizeof n->data_digest.b));
+    if (!omm_digest_equal(&is, &s->data_commitment)) return "data_commitment (of data_digest)";
+    return s->examples == n->examples ? NULL : "examples";
 }
 
 static const char *submission_differs(const omm_submission *s, const omm_round_accepted *line,
@@ -302,7 +300,7 @@ static omm_err check_message(audit *a, residuals *s, const omm_submission *messa
     const omm_round_record *round = evidence_at_hand(&a->ev, r);
     const omm_round_accepted *line = &round->accepted[i];
     const char *field = submission_differs(message, line, round, &a->offers[r], &a->ev.run);
-    if (!field) field = data_differs(message, &a->ev.run, &line->node);
+    if (!field) field = data_differs(message, &a->ev, &line->node);
     if (!field && a->has_facts && message->steps != a->facts.steps) field = "steps";
     if (field)
         audit_fail(a, omm_bundle_path_submission((uint32_t)r, &line->node).text,

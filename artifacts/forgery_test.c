@@ -688,8 +688,8 @@ static void check_repro(void (*change)(const char *dir), const char *says) {
 
 static void test_repro(void) {
     check_repro(repro, "a repetition ran as the run itself did");
-    check_repro(repro_step, "is of all steps, one in plain C of the first");
-    check_repro(repro_whole, "is of all steps, one in plain C of the first");
+    check_repro(repro_step, "is of all steps, in plain C of the first");
+    check_repro(repro_whole, "is of all steps, in plain C of the first");
     check_repro(repro_twice, "a submission is repeated twice in one way");
     check_repro(repro_of_none, "a repetition is of no submission");
 }

@@ -12,6 +12,7 @@
 typedef struct chosen {
     omm_audit_item item; /* first: by which they are compared */
     omm_digest node, canonical;
+    bool repeated[3]; /* by kind */
 } chosen;
 
 /* The first of omm_audit_order. */
@@ -46,9 +47,9 @@ static omm_err choose(choice *c, evidence *ev) {
         for (size_t i = 0; i < round->accepted_count; i++) {
             const omm_round_accepted *line = &round->accepted[i];
             c->list[c->count++] =
-                (chosen){{audit_rank(&seed, &line->submission), (uint32_t)r, (uint32_t)i},
-                         line->node,
-                         line->canonical};
+                (chosen){.item = {audit_rank(&seed, &line->submission), (uint32_t)r, (uint32_t)i},
+                         .node = line->node,
+                         .canonical = line->canonical};
             if (c->count > 2 * c->first) cut_choice(c);
         }
     }
@@ -58,7 +59,7 @@ static omm_err choose(choice *c, evidence *ev) {
 
 /* NULL where (round, node) is not among the first `count`: of k repetitions of a kind only the first k submissions can
  * be meant. */
-static const chosen *find_chosen(const choice *from, size_t count, const omm_repro_check *c) {
+static chosen *find_chosen(const choice *from, size_t count, const omm_repro_check *c) {
     for (size_t i = 0; i < count && i < from->count; i++)
         if (from->list[i].item.round == c->round && omm_digest_equal(&from->list[i].node, &c->node))
             return &from->list[i];
@@ -129,32 +130,20 @@ static void count_kinds(size_t *counts, const omm_repro_record *record) {
         if (record->checks[i].has_node && kind_of(&kind, record->checks[i].kind)) counts[kind]++;
 }
 
-/* Each submission is repeated once in each way. */
-static bool is_again(const omm_repro_record *record, size_t index) {
-    const omm_repro_check *c = &record->checks[index];
-    for (size_t i = 0; i < index; i++) {
-        const omm_repro_check *x = &record->checks[i];
-        if (x->round == c->round && omm_digest_equal(&x->node, &c->node) &&
-            strcmp(x->kind, c->kind) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* Why a row cannot count, or NULL.  The first k of the order are repeated, whatever k is. */
 static const char *row_of(omm_gate_repeat *row, audit *a, const omm_repro_record *record,
                           const omm_repro_check *c, const choice *order, const size_t *kinds) {
     char expected[OMM_DIGEST_HEX_SIZE];
-    const chosen *item = NULL;
+    chosen *item = NULL;
     if (!kind_of(&row->kind, c->kind)) return "a repetition is of an unknown kind";
     if (!ran_elsewhere(record, c, row->kind)) return "a repetition ran as the run itself did";
     if (!c->has_node) return "a repetition is of no submission";
     if ((row->kind == OMM_GATE_REPEAT_SCALAR) == (c->steps == 0))
-        return "a repetition with other threads or instructions is of all steps, one in plain C of "
-               "the "
-               "first";
+        return "a repetition is of all steps, in plain C of the first";
     item = find_chosen(order, kinds[row->kind], c);
     if (!item) return "a repetition was not chosen by the receipts";
+    if (item->repeated[row->kind]) return "a submission is repeated twice in one way";
+    item->repeated[row->kind] = true;
     expected_of(expected, a, c, item);
     if (!expected[0] || strcmp(expected, c->expected) != 0)
         return "a repetition was compared with something else than the evidence";
@@ -175,9 +164,7 @@ static omm_err judge_rows(omm_verdicts *out, const omm_gate_context *context, au
     if (!order.list || !rows) return omm_raise(OMM_ERR_NOMEM, "no memory for repetitions");
     if (order.first > 0) OMM_TRY(choose(&order, &a->ev));
     for (size_t i = 0; i < record->check_count && !source->problem; i++)
-        source->problem = is_again(record, i)
-                              ? "a submission is repeated twice in one way"
-                              : row_of(&rows[i], a, record, &record->checks[i], &order, kinds);
+        source->problem = row_of(&rows[i], a, record, &record->checks[i], &order, kinds);
     OMM_TRY(a->fatal);
     return omm_gate_reproducibility(out, context, source, rows,
                                     source->problem ? 0 : record->check_count);

@@ -55,32 +55,44 @@ static void check_repeated(verifier *v, const omm_repro_record *repro) {
                    threads, wanted);
 }
 
-/* Malformed, it fails a gate; where a policy has that for information alone, it is no evidence all the same. */
-static void check_measured(verifier *v) {
-    static const char *const paths[] = {"measured/wire.json", "measured/repro.json"};
-    for (size_t i = 0; i < 2; i++) {
-        omm_wire_record wire = {0};
-        omm_repro_record repro = {0};
-        omm_arena arena;
-        omm_buf text;
-        omm_arena_init(&arena, REPORT_ARENA_BYTES_MAX);
-        omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
-        const char *run_id = i ? repro.run_id : wire.run_id;
-        omm_err err = omm_bundle_file_read(&text, v->dir, paths[i]);
-        const bool is_there = err == OMM_OK;
-        if (is_there)
-            err = i ? omm_repro_record_parse(&repro, &arena, omm_buf_view(&text))
-                    : omm_wire_record_parse(&wire, &arena, omm_buf_view(&text));
-        if (err == OMM_ERR_NOMEM) v->a->fatal = err;
-        if (is_there && err != OMM_OK)
-            audit_fail(v->a, paths[i], "%s", omm_err_sentence());
-        else if (is_there && strcmp(run_id, v->a->ev.run.run_id) != 0)
-            audit_fail(v->a, paths[i], "run_id is not that of run.json");
-        else if (is_there && i == 1)
-            check_repeated(v, &repro);
-        omm_buf_fini(&text);
-        omm_arena_fini(&arena);
-    }
+/* True: it is there, and of this run.  Malformed, it fails a gate; where a policy has that for information alone, it is no evidence
+ * all the same. */
+static bool check_record(verifier *v, const char *path, omm_err err, const char *run_id) {
+    if (err == OMM_ERR_NOMEM) v->a->fatal = err;
+    if (err != OMM_OK)
+        audit_fail(v->a, path, "%s", omm_err_sentence());
+    else if (strcmp(run_id, v->a->ev.run.run_id) != 0)
+        audit_fail(v->a, path, "run_id is not that of run.json");
+    else
+        return true;
+    return false;
+}
+
+static void check_wire(verifier *v, const char *path, omm_bytes text, omm_arena *arena) {
+    omm_wire_record wire = {0};
+    const omm_err err = omm_wire_record_parse(&wire, arena, text);
+    (void)check_record(v, path, err, wire.run_id);
+}
+
+static void check_repro(verifier *v, const char *path, omm_bytes text, omm_arena *arena) {
+    omm_repro_record repro = {0};
+    const omm_err err = omm_repro_record_parse(&repro, arena, text);
+    if (check_record(v, path, err, repro.run_id)) check_repeated(v, &repro);
+}
+
+/* Where it is there: that it has to be a gate says. */
+static void check_measured(verifier *v, const char *path,
+                           void (*check)(verifier *v, const char *path, omm_bytes text,
+                                         omm_arena *arena)) {
+    omm_arena arena;
+    omm_buf text;
+    omm_arena_init(&arena, REPORT_ARENA_BYTES_MAX);
+    omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
+    const omm_err err = omm_bundle_file_read(&text, v->dir, path);
+    if (err == OMM_ERR_NOMEM) v->a->fatal = err;
+    if (err == OMM_OK) check(v, path, omm_buf_view(&text), &arena);
+    omm_buf_fini(&text);
+    omm_arena_fini(&arena);
 }
 
 static void check_verdicts(verifier *v) {
@@ -90,7 +102,8 @@ static void check_verdicts(verifier *v) {
     v->report->judged = audit_expect(v->a, err, "policy.yaml");
     if (!v->report->judged) return;
     check_policy(v);
-    check_measured(v);
+    check_measured(v, "measured/wire.json", check_wire);
+    check_measured(v, "measured/repro.json", check_repro);
     compare_file(v, "gates.json", &j->gates_json);
     compare_file(v, "measured/gates.json", &j->measured_json);
     compare_file(v, "junit.xml", &j->junit);

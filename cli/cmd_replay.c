@@ -39,6 +39,17 @@ static void print_people(const omm_replay_result *r, const omm_replay_options *o
     printf("\n");
 }
 
+/* Takes it; NULL: there was no memory for it. */
+static omm_err print_root(json_t *root) {
+    omm_buf text;
+    omm_buf_init(&text, 1u << 16);
+    omm_err err = root ? omm_json_write(&text, root) : omm_raise(OMM_ERR_NOMEM, "report");
+    if (err == OMM_OK) printf("%.*s", (int)text.size, (const char *)text.data);
+    omm_buf_fini(&text);
+    json_decref(root);
+    return err;
+}
+
 static omm_err print_json(const omm_replay_result *r, const omm_replay_options *o) {
     char expected[OMM_DIGEST_HEX_SIZE];
     char repeated[OMM_DIGEST_HEX_SIZE];
@@ -53,13 +64,7 @@ static omm_err print_json(const omm_replay_result *r, const omm_replay_options *
                   r->tensor, "row", (int)r->row, "column", (int)r->column, "value_expected",
                   (double)r->value_expected, "value_repeated", (double)r->value_repeated, "claim",
                   r->claim, "claim_signed", r->claim_signed, "claim_repeated", r->claim_repeated);
-    omm_buf text;
-    omm_buf_init(&text, 1u << 16);
-    omm_err err = root ? omm_json_write(&text, root) : omm_raise(OMM_ERR_NOMEM, "report");
-    if (err == OMM_OK) printf("%.*s", (int)text.size, (const char *)text.data);
-    omm_buf_fini(&text);
-    json_decref(root);
-    return err;
+    return print_root(root);
 }
 
 static void on_judging(void *ud, const char *path) {
@@ -98,13 +103,7 @@ static omm_err print_evaluation_json(const omm_reevaluate_result *r) {
                   "states_not_repeated", (json_int_t)r->states_left, "control_not_repeated",
                   (int)r->has_control, "path", r->path, "line", (json_int_t)r->line, "what",
                   r->what, "signed", said, "repeated", repeated);
-    omm_buf text;
-    omm_buf_init(&text, 1u << 16);
-    omm_err err = root ? omm_json_write(&text, root) : omm_raise(OMM_ERR_NOMEM, "report");
-    if (err == OMM_OK) printf("%.*s", (int)text.size, (const char *)text.data);
-    omm_buf_fini(&text);
-    json_decref(root);
-    return err;
+    return print_root(root);
 }
 
 static omm_err evaluate(bool *equal, const omm_replay_options *options, bool json) {

@@ -78,13 +78,17 @@ static void simulate(void) {
     CHECK_ERR(omm_simulate(&result, &options), OMM_ERR_EXISTS); /* a bundle is written once */
 }
 
+static void open_compute(omm_pool **pool, omm_compute *compute) {
+    omm_isa isa;
+    CHECK_OK(omm_isa_choose(&isa, NULL));
+    CHECK_OK(omm_pool_open(pool, 3));
+    CHECK_OK(omm_compute_init(compute, *pool, isa));
+}
+
 static omm_err replay(omm_replay_result *result, const char *node, uint32_t round, uint32_t steps) {
     omm_pool *pool = NULL;
     omm_compute compute;
-    omm_isa isa;
-    CHECK_OK(omm_isa_choose(&isa, NULL));
-    CHECK_OK(omm_pool_open(&pool, 3));
-    CHECK_OK(omm_compute_init(&compute, pool, isa));
+    open_compute(&pool, &compute);
     omm_replay_options options = {.bundle = s_bundle,
                                   .base_dir = s_base,
                                   .node = node,
@@ -115,10 +119,7 @@ static void test_identical(void) {
 static omm_err judge_again(omm_reevaluate_result *result) {
     omm_pool *pool = NULL;
     omm_compute compute;
-    omm_isa isa;
-    CHECK_OK(omm_isa_choose(&isa, NULL));
-    CHECK_OK(omm_pool_open(&pool, 3));
-    CHECK_OK(omm_compute_init(&compute, pool, isa));
+    open_compute(&pool, &compute);
     const omm_replay_options options = {
         .bundle = s_bundle, .base_dir = s_base, .compute = &compute};
     const omm_err err = omm_reevaluate(result, &options);

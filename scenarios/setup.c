@@ -15,9 +15,12 @@
 static omm_err resolve(const char **out, sim_setup *setup, const char *file, const char *base_dir,
                        const char *key, const char *path) {
     char joined[OMM_PATH_MAX];
+    uint64_t bytes = 0;
     OMM_TRY(omm_path_join(joined, base_dir, path));
     if (!omm_file_exists(joined))
         return omm_raise(OMM_ERR_NOT_FOUND, "%s: %s: there is no %s", file, key, joined);
+    /* a bundle is a stranger's: a pipe that nobody writes to would hold its replay for ever */
+    OMM_TRY(omm_file_size(&bytes, joined));
     *out = omm_arena_strdup(&setup->arena, joined);
     return *out ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "path %s", joined);
 }

@@ -102,8 +102,9 @@ static omm_err push_byte(output *t, uint8_t byte) {
     if (t->in_call) return push_to_call(t, byte);
     OMM_TRY(omm_stops_push(&t->whole, &t->stops, omm_bytes_of(&byte, 1)));
     t->mark = calls_follow(t->mark, byte);
-    if (!calls_is_mark(t->mark) || has_stopped(t)) return OMM_OK;
+    if (!calls_is_mark(t->mark)) return OMM_OK;
     t->mark = 0;
+    if (has_stopped(t)) return OMM_OK;
     OMM_TRY(is_thought_of(&in_thought, t));
     if (in_thought) return OMM_OK;
     OMM_TRY(omm_stops_flush(&t->whole, &t->stops));

@@ -136,6 +136,15 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
         expect([*out, folder], 2, f"--checkpoint: {folder} is a folder; accepted: a file")
     expect(["train", "-m", MODEL, "--data", few, "--steps", "1", "--batch", "64", "--out", pathlib.Path(folder) / "a.gguf",
             "--checkpoint", pathlib.Path(folder) / "new" / "a.ck"], 0, "trained 1 steps", "stdout")
+    # Who trains may pipe his data in; what a bundle's scenario names is no pipe, which would hold a replay for ever.
+    done = run("train", "-m", MODEL, "--data", "/dev/stdin", "--steps", "1", "--batch", "64", "--out", pathlib.Path(folder) / "a.gguf", stdin=few.read_text())
+    if done.returncode != 0 or "trained 1 steps" not in done.stdout:
+        failures.append(f"train -d /dev/stdin: {done.returncode}, {done.stderr[-300:]}")
+    os.mkfifo(pathlib.Path(folder) / "pipe.jsonl")
+    for key in ("train", "test"):
+        text = re.sub(r"(?m)^(model|train|test): base/", rf"\1: {BASE}/", (SOURCE / "scenarios/processes.yaml").read_text())
+        (pathlib.Path(folder) / "pipe.yaml").write_text(re.sub(rf"(?m)^{key}: .*", f"{key}: pipe.jsonl", text))
+        expect(["simulate", pathlib.Path(folder) / "pipe.yaml", "--out", pathlib.Path(folder) / "piped"], 3, "pipe.jsonl is not a regular file")
     # Replies that no generation of this length meets are counted before the first step.
     one = pathlib.Path(folder) / "one.jsonl"
     one.write_text("".join(json.dumps({"client": "a", "messages": [{"role": "user", "content": "ask"}, {"role": "assistant", "content": text}]}) + "\n" for text in ("a b c d", "a")))

@@ -66,7 +66,7 @@ def write_own_files(folder, port):
     live.ship(folder)
     # Twice the steps: keys and run seed are new each time, and what two steps teach is near the policy's limit with some of them.
     scenario = SCENARIO.read_text().replace("steps: 2", "steps: 4")
-    (folder / "own.yaml").write_text(scenario + live.PATIENT + "policy: policies/service.yaml\n")
+    (folder / "own.yaml").write_text(scenario + live.PATIENT + "policy: policies/service.yaml\ncontrol_uncompressed: true\n")  # which no service has, nor its bundle
     # The policy limits all bytes, and polls are most of them where a busy machine takes its time.
     live.write_coordinator(folder, port, "own.yaml", enrolled={n: public[n]["public_key"] for n in NODES}, listen=address, poll_ms=500,
                            tls_certificate="tls.key.crt", tls_key="tls.key")

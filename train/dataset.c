@@ -198,7 +198,7 @@ omm_err omm_dataset_load(omm_dataset **out, const char *path, const omm_tokenize
                          const omm_dataset_options *options) {
     omm_buf text;
     omm_buf_init(&text, OMM_DATASET_FILE_BYTES_MAX);
-    omm_err err = omm_file_read_plain(&text, path);
+    omm_err err = omm_file_read(&text, path);
     if (err == OMM_OK) err = omm_dataset_parse(out, omm_buf_view(&text), path, tokenizer, options);
     omm_buf_fini(&text);
     return err;
