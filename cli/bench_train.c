@@ -100,6 +100,7 @@ static void make_recipe(bench *b) {
     b->recipe.batch_tokens = b->recipe.micro_tokens = b->recipe.seq_max = b->o->seq + 1;
     b->recipe.learning_rate = 1e-4f;
     b->recipe.warmup_steps = 1;
+    if (b->o->bench->activations == OMM_ACTIVATIONS_Q8) b->recipe.activations = OMM_RECIPE_Q8;
 }
 
 /* ---- operations ------------------------------------------------------------------------------ */

@@ -54,10 +54,12 @@ void bench_train_print(const bench_train_result *r, const bench_train_options *o
     printf("%s: %s, %.3f G parameters, adapter of rank %u: %.2f M\n", o->bench->model,
            r->architecture, (double)r->parameters * 1e-9, o->rank,
            (double)r->adapter_parameters * 1e-6);
-    printf("%s, %u tokens a step, %u of %u layers computed again: %.2f GFLOP a token, median of "
+    printf("%s, activations %s, %u tokens a step, %u of %u layers computed again: %.2f GFLOP a "
+           "token, median of "
            "%u (min .. max), peak memory %.0f MB\n",
-           omm_isa_name(r->isa), o->seq, r->checkpoint_layers, r->layers, r->token_flops * 1e-9,
-           o->bench->repeats, (double)r->memory_peak_bytes * 1e-6);
+           omm_isa_name(r->isa), omm_activations_name(o->bench->activations), o->seq,
+           r->checkpoint_layers, r->layers, r->token_flops * 1e-9, o->bench->repeats,
+           (double)r->memory_peak_bytes * 1e-6);
     for (unsigned i = 0; i < r->run_count; i++) print_run(r, &r->runs[i], o);
 }
 
@@ -90,12 +92,13 @@ omm_err bench_train_print_json(const bench_train_result *r, const bench_train_op
     for (unsigned i = 0; i < r->run_count; i++)
         json_array_append_new(runs, json_run(r, &r->runs[i], o));
     json_t *report = json_pack(
-        "{s:i, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:i, s:f, s:I, s:s, s:i, s:o}", "schema_version",
-        1, "model", o->bench->model, "architecture", r->architecture, "parameters",
-        (json_int_t)r->parameters, "adapter_parameters", (json_int_t)r->adapter_parameters, "seq",
-        (int)o->seq, "rank", (int)o->rank, "layers", (int)r->layers, "checkpoint_layers",
-        (int)r->checkpoint_layers, "flop_per_token", r->token_flops, "memory_peak_bytes",
-        (json_int_t)r->memory_peak_bytes, "isa", omm_isa_name(r->isa), "repeats",
+        "{s:i, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:i, s:f, s:I, s:s, s:s, s:i, s:o}",
+        "schema_version", 1, "model", o->bench->model, "architecture", r->architecture,
+        "parameters", (json_int_t)r->parameters, "adapter_parameters",
+        (json_int_t)r->adapter_parameters, "seq", (int)o->seq, "rank", (int)o->rank, "layers",
+        (int)r->layers, "checkpoint_layers", (int)r->checkpoint_layers, "flop_per_token",
+        r->token_flops, "memory_peak_bytes", (json_int_t)r->memory_peak_bytes, "isa",
+        omm_isa_name(r->isa), "activations", omm_activations_name(o->bench->activations), "repeats",
         (int)o->bench->repeats, "train", runs);
     return bench_json_print(report);
 }

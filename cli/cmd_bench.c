@@ -51,7 +51,8 @@ static omm_err parse_threads(bench_options *o, const char *list) {
 static omm_err check(bench_cli *o) {
     bench_options *b = &o->bench;
     if (!b->model) return omm_raise(OMM_ERR_USAGE, "which model? give -m FILE");
-    OMM_TRY(omm_activations_parse(&b->activations, o->activations ? o->activations : "q8"));
+    OMM_TRY(omm_activations_parse(&b->activations,
+                                  o->activations ? o->activations : (o->is_train ? "f32" : "q8")));
     OMM_TRY(omm_kv_type_parse(&b->kv_type, o->kv ? o->kv : "f16"));
     OMM_TRY(parse_threads(b, o->threads));
     if (b->repeats < 1 || b->repeats > BENCH_REPEATS_MAX)
@@ -73,7 +74,6 @@ static omm_err check_learning(const bench_cli *o) {
     const bench_options *b = &o->bench;
     const char *option = b->prompt != PROMPT_DEFAULT       ? "--prompt"
                          : b->generate != GENERATE_DEFAULT ? "--generate"
-                         : o->activations                  ? "--activations"
                          : o->kv                           ? "--kv"
                          : b->max_memory_mb                ? "--max-memory-mb"
                          : b->profile                      ? "--profile"
@@ -136,7 +136,8 @@ int cmd_bench(int argc, char **argv) {
         {"prompt", 'p', CLI_U32, &o.bench.prompt, "N", "tokens of a prefill (256); 0: none"},
         {"generate", 'n', CLI_U32, &o.bench.generate, "N", "tokens decoded after it (64); 0: none"},
         {"threads", 't', CLI_STR, &o.threads, "N,N|auto", "numbers of threads (one per core)"},
-        {"activations", 0, CLI_STR, &o.activations, "f32|q8", "arithmetic (q8)"},
+        {"activations", 0, CLI_STR, &o.activations, "f32|q8",
+         "arithmetic (q8; with --train f32, and q8 is of forward alone)"},
         {"kv", 0, CLI_STR, &o.kv, "f32|f16|q8_0", "format of the key/value cache (f16)"},
         CLI_MEMORY_OPTION(&o.bench.max_memory_mb),
         CLI_STREAM_OPTION(&o.bench.stream),

@@ -169,6 +169,33 @@ static void optimizers(void) {
     CHECK_EQ(run(cmd_train, TRAIN "-o P --relative-step"), CLI_EXIT_USAGE);
 }
 
+/* Rounded inputs in forward: of a quantised base alone, and a checkpoint knows. */
+static void activations(const char *dir) {
+    char line[512], base[160], saved[160];
+    snprintf(base, sizeof base, "%s/q8_0.gguf", dir);
+    snprintf(saved, sizeof saved, "%s/saved", dir);
+    snprintf(line, sizeof line, "quantize M %s Q8_0", base);
+    CHECK_EQ(run(cmd_quantize, line), CLI_EXIT_PASS);
+    char was[sizeof s_model];
+    memcpy(was, s_model, sizeof was);
+    snprintf(s_model, sizeof s_model, "%s", base);
+    changes("", "--activations q8");
+    snprintf(line, sizeof line, TRAIN "-o P --activations q8 --checkpoint %s --dry-run", saved);
+    CHECK_EQ(run(cmd_train, line), CLI_EXIT_PASS);
+    snprintf(line, sizeof line, TRAIN "-o P --activations q8 --checkpoint %s", saved);
+    CHECK_EQ(run(cmd_train, line), CLI_EXIT_PASS);
+    snprintf(line, sizeof line, TRAIN "-o P --checkpoint %s --resume", saved);
+    CHECK_EQ(run(cmd_train, line), CLI_EXIT_RUNTIME);
+    CHECK(strstr(omm_err_sentence(), "another recipe") != NULL);
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --activations q4"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_train, "train -m M -d D --steps 2 -o P --full --activations q8"),
+             CLI_EXIT_USAGE);
+    memcpy(s_model, was, sizeof was);
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --activations q8"), CLI_EXIT_USAGE); /* of F16 */
+    CHECK(strstr(omm_err_sentence(), "activations is q8") != NULL);
+    CHECK_OK(omm_file_remove(base));
+}
+
 static void refused(const char *options) {
     char line[256];
     snprintf(line, sizeof line, TRAIN "-o P %s", options);
@@ -475,6 +502,7 @@ int main(void) {
     CHECK_EQ(run(cmd_generate, "generate -m M --lora O -n 2 Hi"), CLI_EXIT_PASS);
     data_options();
     optimizers();
+    activations(dir);
     adapters(dir);
     fused_model(dir);
     longrope(dir);

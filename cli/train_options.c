@@ -22,6 +22,7 @@ static void begin_with(train_args *a, const omm_recipe *r) {
     a->optimizer = omm_recipe_optimizers[r->optimizer];
     a->schedule = omm_recipe_schedules[r->schedule];
     a->parts = omm_recipe_parts_names[r->parts];
+    a->activations = omm_recipe_activations_names[r->activations];
     a->rank = s_count_unset;
     a->alpha = s_unset;
     a->rslora = false;
@@ -102,6 +103,9 @@ static int parse(train_args *a, int argc, char **argv) {
          "what moves: both halves; A; B alone (LoRA-FA); a core of rank x rank between frozen "
          "halves "
          "(ab)"},
+        {"activations", 0, CLI_STR, &a->activations, "f32|q8",
+         "what a quantised base takes in forward; q8: rounded to int8 as when it chats, which is "
+         "faster, and another result (f32)"},
         {"start", 0, CLI_LIST, &a->start, "FILE[=X]",
          "adapter to start from, times X; several are joined.  Ranks, alphas and targets are its "
          "own: others are refused"},
@@ -210,7 +214,8 @@ static omm_err check_idle(const train_args *a) {
          "--recipe does not go with --full: it says how adapters are trained"},
         {a->full && a->rank != s_count_unset, "--rank does not go with --full"},
         {a->full && a->alpha != s_unset, "--alpha does not go with --full"},
-        {a->full && a->targets, "--targets does not go with --full"}};
+        {a->full && a->targets, "--targets does not go with --full"},
+        {a->full && strcmp(a->activations, "f32") != 0, "--activations does not go with --full"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].is_idle) return omm_raise(OMM_ERR_USAGE, "%s", all[i].sentence);
     return OMM_OK;
@@ -307,6 +312,7 @@ omm_err train_recipe(omm_recipe *out, const train_args *a) {
     OMM_TRY(choose(&r.parts, "parts", a->parts, omm_recipe_parts_names));
     if (!a->galore) OMM_TRY(choose(&r.optimizer, "optimizer", a->optimizer, omm_recipe_optimizers));
     OMM_TRY(choose(&r.schedule, "schedule", a->schedule, omm_recipe_schedules));
+    OMM_TRY(choose(&r.activations, "activations", a->activations, omm_recipe_activations_names));
     if (a->rank != s_count_unset) r.rank = a->rank;
     if (a->alpha != s_unset) r.alpha = a->alpha;
     r.steps = a->steps;

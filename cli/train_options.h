@@ -13,7 +13,7 @@ typedef struct train_args {
     omm_recipe base;
     cli_list start;
     const char *targets, *rank_pattern, *alpha_pattern; /* NULL: of `base` */
-    const char *parts;
+    const char *parts, *activations;
     data_options data_options;
     float split;
     bool stream;

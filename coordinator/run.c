@@ -141,6 +141,7 @@ static omm_err make_recipe(omm_run *run, const omm_run_config *config) {
     omm_buf bytes;
     omm_buf_init(&bytes, RUN_RECIPE_BYTES_MAX);
     omm_err err = omm_recipe_validate(&config->recipe);
+    if (err == OMM_OK) err = omm_recipe_check_base(&config->recipe, &run->model);
     if (err == OMM_OK) err = omm_recipe_encode(&bytes, &config->recipe);
     uint8_t *copy = err == OMM_OK ? omm_arena_alloc(&run->arena, bytes.size, 1) : NULL;
     if (err == OMM_OK && !copy) err = no_memory("recipe");

@@ -59,7 +59,8 @@ static omm_err refuse_recipe(omm_err err) {
 /* *f points to *recipe. */
 static omm_err read_recipe(omm_recipe *recipe, omm_federated *f, const training *t,
                            omm_bytes bytes) {
-    const omm_err err = omm_recipe_decode(recipe, bytes);
+    omm_err err = omm_recipe_decode(recipe, bytes);
+    if (err == OMM_OK && t->supply.model) err = omm_recipe_check_base(recipe, t->supply.model);
     if (err != OMM_OK) return refuse_recipe(err);
     *f = (omm_federated){.recipe = recipe, .shape = &t->supply.shape, .base = t->api.base_digest};
     return OMM_OK;
@@ -90,6 +91,13 @@ static omm_err training_layout(omm_training *api, omm_layout *out, omm_bytes byt
     return OMM_OK;
 }
 
+/* Where no model is loaded yet, what its outline says of the recipe comes from here. */
+static omm_err plan_memory(omm_train_plan *out, uint64_t *bytes, training *t,
+                           const omm_recipe *recipe) {
+    const omm_err err = supply_plan(out, bytes, &t->supply, recipe, NULL);
+    return err == OMM_ERR_CONFIG ? refuse_recipe(err) : err;
+}
+
 static omm_err training_plan(omm_training *api, omm_training_plan *out, omm_bytes bytes) {
     training *t = (training *)api;
     omm_recipe recipe;
@@ -101,7 +109,7 @@ static omm_err training_plan(omm_training *api, omm_training_plan *out, omm_byte
     omm_train_plan memory;
     uint64_t memory_bytes = 0;
     OMM_TRY(supply_measure(&t->supply));
-    OMM_TRY(supply_plan(&memory, &memory_bytes, &t->supply, &recipe, NULL));
+    OMM_TRY(plan_memory(&memory, &memory_bytes, t, &recipe));
     /* A step takes one example, or what fits its batch; a pass one example, or what fits its share. */
     uint32_t batch = recipe.batch_tokens > recipe.seq_max ? recipe.batch_tokens : recipe.seq_max;
     uint32_t pass = recipe.micro_tokens > recipe.seq_max ? recipe.micro_tokens : recipe.seq_max;

@@ -134,6 +134,19 @@ static uint64_t expected_bytes(uint64_t *writing, const omm_model *model, const 
     return 3 * sizeof(float) * p.parameters + p.checkpoint + p.total;
 }
 
+/* What this base cannot do is the recipe's fault, not the machine's. */
+static void plan_of_another_base(omm_training *training) {
+    omm_recipe recipe = omm_recipe_default();
+    omm_training_plan plan;
+    omm_buf bytes;
+    recipe.activations = OMM_RECIPE_Q8;
+    omm_buf_init(&bytes, 4096);
+    CHECK_OK(omm_recipe_encode(&bytes, &recipe));
+    CHECK_ERR(training->plan(training, &plan, omm_buf_view(&bytes)), OMM_ERR_REFUSED_RECIPE);
+    CHECK(strstr(omm_err_sentence(), "activations is q8") != NULL);
+    omm_buf_fini(&bytes);
+}
+
 static void plan_of_large_adapter(const char *model_path, const char *data_path,
                                   const omm_model *model, const omm_dataset *data) {
     const omm_training_files files = {.model = model_path, .data = data_path, .threads = 1};
@@ -460,6 +473,8 @@ static void from_files(const char *path, const omm_model *model, const omm_datas
     omm_training_plan plan;
     CHECK_OK(training->plan(training, &plan, omm_buf_view(&recipe)));
     CHECK(plan.memory_bytes > map.view.size);
+    plan_of_another_base(training);
+    plan_of_another_base(in_memory);
     CHECK_ERR(poor->plan(poor, &plan, omm_buf_view(&recipe)), OMM_ERR_REFUSED_SIZE);
     CHECK(strstr(omm_err_sentence(), "max_memory_mb of 1.0 MB: ") != NULL);
 

@@ -11,10 +11,12 @@ import json, pathlib, subprocess, sys, tempfile
 from live import fail, program
 
 SOURCE, MESHMIND, FASTER = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2], program(sys.argv[2:])
+BASE = SOURCE / "scenarios" / "base"
+MODEL = BASE / "openmeshmind-tiny-F16.gguf"
 SCENARIO = """schema_version: 1
 name: recipes
 seed: 5
-model: {base}/openmeshmind-tiny-F16.gguf
+model: {model}
 train: {base}/train.jsonl
 test: {base}/test.jsonl
 rounds: 2
@@ -35,6 +37,8 @@ RUNS = {
                             'rank_pattern: "ffn_*=2,ffn_up=3", alpha_pattern: "attn_q=5", rslora: true, parts: b',
                             {"blk.0.q": 4, "blk.0.up": None, "blk.1.up": 3, "blk.2.down": 2, "blk.1.q": None,
                              "blk.3.down": None}, (4, 0x77)),
+    "int8 activations": ('targets: "all", rank: 8, alpha: 16, activations: q8, learning_rate: 0.02, alpha_pattern: "attn_q=5"',
+                         {"blk.0.q": 8, "blk.3.down": 8}, (8, 0x7f)),
     "cores": ('targets: "all", rank: 8, alpha: 16, parts: core, learning_rate: 0.1, prox_mu: 0.01, '
               'rank_pattern: "ffn_*=6"', {"blk.0.q": 8, "blk.1.down": 6}, (8, 0x7f)),
 }
@@ -59,7 +63,13 @@ def run(name, folder):
     recipe, ranks, record = RUNS[name]
     scenario, bundle = folder / "scenario.yaml", folder / name.replace(" ", "-")
     (folder / "policy.yaml").write_text(POLICY)
-    scenario.write_text(SCENARIO.format(base=SOURCE / "scenarios" / "base", recipe=recipe))
+    scenario.write_text(SCENARIO.format(base=BASE, model=MODEL, recipe=recipe))
+    if "activations" in recipe:
+        said = meshmind("simulate", scenario, "--out", bundle, code=2)
+        if "activations is q8" not in said or "F16" not in said or bundle.exists():
+            fail(f"{name}: a base that is not quantised: {said}")
+        meshmind("quantize", MODEL, folder / "base.gguf", "Q4_0")
+        scenario.write_text(SCENARIO.format(base=BASE, model=folder / "base.gguf", recipe=recipe))
     meshmind("simulate", scenario, "--out", bundle, "--threads", 2, by=FASTER)
     meshmind("verify", bundle)
     said = meshmind("replay", bundle, "--node", "cafe-02", "--round", 1, "--threads", 1, "--data", folder)
@@ -101,11 +111,10 @@ def starts_again(folder):
     """Layers of other alphas, in an adapter that training goes on from: as in one run, said again or not.  All examples are in
     each batch, and plain SGD has no state."""
     data = folder / "few.jsonl"
-    data.write_text("".join((SOURCE / "scenarios" / "base" / "train.jsonl").read_text().splitlines(True)[:4]))
-    model = SOURCE / "scenarios" / "base" / "openmeshmind-tiny-F16.gguf"
+    data.write_text("".join((BASE / "train.jsonl").read_text().splitlines(True)[:4]))
 
     def steps(out, count, *args):
-        events = meshmind("train", "-m", model, "-d", data, "--batch", 4096, "--lr", 0.05, "--warmup", 0, "--schedule", "constant",
+        events = meshmind("train", "-m", MODEL, "-d", data, "--batch", 4096, "--lr", 0.05, "--warmup", 0, "--schedule", "constant",
                           "--optimizer", "sgd", "--clip", 0, "--json", "-o", folder / out, "--steps", count, *args)
         return [(e["loss"], e["grad_norm"]) for e in (json.loads(line) for line in events.splitlines() if line[0] == "{")
                 if e.get("event") == "step"]
@@ -126,4 +135,4 @@ with tempfile.TemporaryDirectory() as out:
     starts_again(pathlib.Path(out))
     for name in RUNS:
         run(name, pathlib.Path(out))
-    compare([pathlib.Path(out) / name.replace(" ", "-") for name in RUNS])
+    compare([pathlib.Path(out) / name for name in ("layers-and-patterns", "cores")])

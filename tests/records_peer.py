@@ -69,34 +69,43 @@ def is_hex(text, size):
 
 # ---- recipes ---------------------------------------------------------------------------------------
 
-# name, whole or real, least, most; the first 19 are version 1
+# name, whole or real, least, most; the first 19 are version 1, the last is version 4
 RECIPE = [("rank", "I", 1, 256), ("alpha", "f", 1e-3, 4096), ("targets", "I", 1, 127), ("parts", "I", 0, 3), ("dropout", "f", 0, 0.9),
           ("steps", "I", 1, 1000000), ("batch_tokens", "I", 1, 1 << 24), ("micro_tokens", "I", 1, 1 << 16), ("seq_max", "I", 8, 32768),
           ("learning_rate", "f", 0, 10), ("warmup_steps", "I", 0, 1000000), ("lr_min_ratio", "f", 0, 1), ("beta1", "f", 0, 0.99999),
           ("beta2", "f", 0, 0.999999), ("epsilon", "f", 1e-12, 1), ("weight_decay", "f", 0, 10), ("clip_norm", "f", 0, 1e6),
           ("prox_mu", "f", 0, 1e3), ("seed_lane", "I", 0, 2**32 - 1),
           ("optimizer", "I", 0, 2), ("schedule", "I", 0, 2), ("momentum", "f", 0, 0.99999), ("nesterov", "I", 0, 1),
-          ("relative_step", "I", 0, 1), ("rslora", "I", 0, 1), ("b_rate_ratio", "f", 0, 1024)]
+          ("relative_step", "I", 0, 1), ("rslora", "I", 0, 1), ("b_rate_ratio", "f", 0, 1024),
+          ("activations", "I", 0, 1)]
 RECIPE_TEXTS = ["target_pattern", "rank_pattern", "alpha_pattern"]
 TEXT_BYTES = 128
 NUMBER = r"[0-9]{1,7}(?:\.[0-9]{1,7})?"
 
 
 def recipe_version(fields):
+    if fields["activations"]:
+        return 4
     if fields["parts"] == 3 or any(fields[name] for name in RECIPE_TEXTS):
         return 3
-    return 2 if any(fields[name] for name, *_ in RECIPE[19:]) else 1
+    return 2 if any(fields[name] for name, *_ in RECIPE[19:26]) else 1
 
 
 def recipe_layout(version):
-    return "<4sI" + "".join(kind for _, kind, *_ in RECIPE[:19 if version == 1 else 26]), 3 * TEXT_BYTES if version == 3 else 0
+    kinds = "".join(kind for _, kind, *_ in RECIPE)
+    texts = f"{TEXT_BYTES}s" * len(RECIPE_TEXTS) if version >= 3 else ""
+    return "<4sI" + (kinds[:19] if version == 1 else kinds[:26]) + texts + (kinds[26:] if version == 4 else "")
+
+
+def recipe_names(version):
+    names = [name for name, *_ in RECIPE]
+    return (names[:19] if version == 1 else names[:26]) + (RECIPE_TEXTS if version >= 3 else []) + (names[26:] if version == 4 else [])
 
 
 def recipe_encode(fields):
     version = recipe_version(fields)
-    numbers, texts = recipe_layout(version)
-    out = struct.pack(numbers, b"OMMR", version, *(fields[name] for name, *_ in RECIPE[:19 if version == 1 else 26]))
-    return out + (b"".join(fields[name].encode().ljust(TEXT_BYTES, b"\0") for name in RECIPE_TEXTS) if texts else b"")
+    values = (fields[name].encode() if name in RECIPE_TEXTS else fields[name] for name in recipe_names(version))
+    return struct.pack(recipe_layout(version), b"OMMR", version, *values)
 
 
 def recipe_check(fields):
@@ -121,18 +130,16 @@ def read_text(data):
 
 
 def recipe_decode(data):
-    limit(8 <= len(data) <= 496, "SIZE", len(data))
+    limit(8 <= len(data) <= 500, "SIZE", len(data))
     limit(data[:4] == b"OMMR", "FORMAT", "no recipe")
     version = struct.unpack("<I", data[4:8])[0]
-    limit(1 <= version <= 3, "VERSION", version)
-    numbers, texts = recipe_layout(version)
-    split = struct.calcsize(numbers)
-    limit(len(data) == split + texts, "SIZE", len(data))
+    limit(1 <= version <= 4, "VERSION", version)
+    limit(len(data) == struct.calcsize(recipe_layout(version)), "SIZE", len(data))
     fields = {name: 0 for name, *_ in RECIPE} | {name: "" for name in RECIPE_TEXTS}
-    fields |= {name: v for (name, *_), v in zip(RECIPE, struct.unpack(numbers, data[:split])[2:])}
+    fields |= dict(zip(recipe_names(version), struct.unpack(recipe_layout(version), data)[2:]))
     limit(not any(kind == "f" and fields[name] == 0 and math.copysign(1, fields[name]) < 0 for name, kind, *_ in RECIPE), "FORMAT", "-0")
-    for i, name in enumerate(RECIPE_TEXTS[:texts // TEXT_BYTES]):
-        fields[name] = read_text(data[split + i * TEXT_BYTES:split + (i + 1) * TEXT_BYTES])
+    for name in RECIPE_TEXTS if version >= 3 else []:
+        fields[name] = read_text(fields[name])
     recipe_check(fields)
     limit(recipe_version(fields) == version, "FORMAT", "a higher version than it needs")
     return fields

@@ -33,7 +33,7 @@ def recipes():
              "seq_max": 512, "learning_rate": f32(0.01), "warmup_steps": 2, "lr_min_ratio": f32(0.1), "beta1": f32(0.9), "beta2": f32(0.99),
              "epsilon": f32(1e-8), "weight_decay": 0.0, "clip_norm": 1.0, "prox_mu": 0.0, "seed_lane": 0, "optimizer": 0, "schedule": 0,
              "momentum": 0.0, "nesterov": 0, "relative_step": 0, "rslora": 0, "b_rate_ratio": 0.0,
-             "target_pattern": "", "rank_pattern": "", "alpha_pattern": ""}
+             "target_pattern": "", "rank_pattern": "", "alpha_pattern": "", "activations": 0}
     yield "what is set where nothing is", first
     yield "each number its own", {**first, "rank": 3, "alpha": 4.5, "targets": 5, "parts": 2, "dropout": 0.25, "steps": 7, "batch_tokens": 1 << 24,
                                   "micro_tokens": 1 << 16, "seq_max": 8, "learning_rate": f32(0.3), "warmup_steps": 9, "lr_min_ratio": 1.0,
@@ -44,12 +44,14 @@ def recipes():
     yield "a core", {**first, "parts": 3}
     yield "patterns", {**first, "rank": 4, "target_pattern": "blk.0-1.attn_*,ffn_up", "rank_pattern": "attn_q=2,blk.1.*=16",
                        "alpha_pattern": "ffn_*=0.125"}
+    yield "activations in int8", {**first, "activations": 1}
+    yield "all of it", {**first, "optimizer": 1, "momentum": 0.5, "target_pattern": "blk.3.*", "alpha_pattern": "q=2", "activations": 1}
     yield "texts of 127 bytes", {**first, "rank_pattern": "*" * 125 + "=1", "optimizer": 1}
 
 
 def bad_recipes():
     one = dict(recipes())
-    first, sgd, patterns = (recipe_encode(one[k]) for k in ("what is set where nothing is", "SGD", "patterns"))
+    first, sgd, patterns, int8 = (recipe_encode(one[k]) for k in ("what is set where nothing is", "SGD", "patterns", "activations in int8"))
 
     def number(data, name, value):
         at = 8 + 4 * [n for n, *_ in RECIPE].index(name)
@@ -60,12 +62,16 @@ def bad_recipes():
     yield "a byte behind it", first + b"\0", "SIZE"
     yield "another beginning", b"OMMD" + first[4:], "FORMAT"
     yield "version 0", first[:4] + struct.pack("<I", 0) + first[8:], "VERSION"
-    yield "version 4", first[:4] + struct.pack("<I", 4) + first[8:], "VERSION"
+    yield "version 5", first[:4] + struct.pack("<I", 5) + first[8:], "VERSION"
+    yield "version 4, of the size of 1", first[:4] + struct.pack("<I", 4) + first[8:], "SIZE"
     yield "version 2, of the size of 1", first[:4] + struct.pack("<I", 2) + first[8:], "SIZE"
     yield "version 2 without need", first[:4] + struct.pack("<I", 2) + first[8:] + bytes(28), "FORMAT"
     yield "version 3 without need", sgd[:4] + struct.pack("<I", 3) + sgd[8:] + bytes(384), "FORMAT"
+    yield "version 4 without need", patterns[:4] + struct.pack("<I", 4) + patterns[8:] + bytes(4), "FORMAT"
+    yield "activations 2", int8[:-4] + struct.pack("<I", 2), "CONFIG"
+    yield "a text that goes on, in version 4", int8[:-5] + b"a" + int8[-4:], "FORMAT"
     yield "a core in version 1", number(first, "parts", 3), "FORMAT"
-    for name, kind, least, most in RECIPE:
+    for name, kind, least, most in RECIPE[:26]:
         past = [least - 1, most + 1]
         if kind == "f":
             past = [f32(least * 0.999) if least else -1e-6, f32(most * 1.001), math.nan]

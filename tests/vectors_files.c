@@ -67,7 +67,7 @@ static const member s_members[] = {
     M(seed_lane, WHOLE),    M(optimizer, WHOLE),    M(schedule, WHOLE),
     M(momentum, REAL),      M(nesterov, WHOLE),     M(relative_step, WHOLE),
     M(rslora, WHOLE),       M(b_rate_ratio, REAL),  M(target_pattern, TEXT),
-    M(rank_pattern, TEXT),  M(alpha_pattern, TEXT),
+    M(rank_pattern, TEXT),  M(alpha_pattern, TEXT), M(activations, WHOLE),
 };
 enum { MEMBERS = sizeof s_members / sizeof *s_members };
 

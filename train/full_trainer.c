@@ -25,6 +25,7 @@ static omm_recipe recipe_of(const omm_recipe *given) {
     r.prox_mu = 0;
     r.rslora = 0;
     r.b_rate_ratio = 0;
+    r.activations = OMM_RECIPE_F32;
     memset(r.target_pattern, 0, sizeof r.target_pattern);
     memset(r.rank_pattern, 0, sizeof r.rank_pattern);
     memset(r.alpha_pattern, 0, sizeof r.alpha_pattern);

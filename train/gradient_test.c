@@ -207,6 +207,7 @@ static void same_as_session(const rig *r, const omm_lora *lora, const float *nll
     omm_session *session = NULL;
     omm_session_options options = omm_session_options_default();
     options.rope_positions = (uint32_t)r->g.seq_max;
+    if (r->g.q8.q) options.activations = OMM_ACTIVATIONS_Q8;
     float each[512];
     double sum = 0;
     size_t at = 0;
@@ -221,46 +222,74 @@ static void same_as_session(const rig *r, const omm_lora *lora, const float *nll
     }
 }
 
+/* Three examples of the base's data in one micro-batch of their own tokens. */
+typedef struct packed {
+    omm_tokenizer *tokenizer;
+    omm_dataset *data;
+    const omm_example *examples[3];
+    size_t rows, longest;
+} packed;
+
+static void open_packed(packed *p) {
+    *p = (packed){0};
+    test_tokenizer_open(&p->tokenizer);
+    test_data_open(&p->data, "train.jsonl", 3, p->tokenizer);
+    for (size_t i = 0; i < 3; i++) {
+        p->examples[i] = omm_dataset_example(p->data, i);
+        p->rows += p->examples[i]->count;
+        if (p->examples[i]->count > p->longest) p->longest = p->examples[i]->count;
+    }
+}
+
+static void close_packed(packed *p) {
+    omm_dataset_close(p->data);
+    omm_tokenizer_close(p->tokenizer);
+}
+
+static void open_rig(rig *r, omm_lora *lora, const tiny_arch *arch, const omm_recipe *recipe,
+                     const graph_options *more, const packed *p) {
+    omm_isa isa = OMM_ISA_SCALAR;
+    *r = (rig){0};
+    tiny_arch_load(&r->model, arch);
+    CHECK_OK(omm_isa_choose(&isa, NULL));
+    CHECK_OK(omm_compute_init(&r->compute, NULL, isa));
+    test_adapter_of(lora, &r->model, recipe, 11);
+    graph_options options = *more;
+    options.compute = &r->compute;
+    options.model = &r->model;
+    options.lora = lora;
+    options.rows_max = p->rows;
+    options.seq_max = p->longest;
+    options.rope_positions = (uint32_t)p->longest;
+    CHECK_OK(graph_init(&r->g, &options));
+}
+
+static void close_rig(rig *r, omm_lora *lora) {
+    graph_fini(&r->g);
+    omm_lora_fini(lora);
+    omm_model_fini(&r->model);
+    omm_compute_fini(&r->compute);
+}
+
 static void differences_of(const tiny_arch *arch, const omm_recipe *recipe, float rate,
                            size_t checkpoint_layers) {
-    rig r = {0};
-    omm_tokenizer *tokenizer = NULL;
-    omm_dataset *data = NULL;
+    rig r;
+    packed p;
     omm_lora lora;
-    const omm_example *examples[3];
-    size_t rows = 0, longest = 0;
-    test_tokenizer_open(&tokenizer);
-    tiny_arch_load(&r.model, arch);
-    test_data_open(&data, "train.jsonl", 3, tokenizer);
-    for (size_t i = 0; i < 3; i++) {
-        examples[i] = omm_dataset_example(data, i);
-        rows += examples[i]->count;
-        if (examples[i]->count > longest) longest = examples[i]->count;
-    }
-    omm_isa isa = OMM_ISA_SCALAR;
-    CHECK_OK(omm_isa_choose(&isa, NULL));
-    CHECK_OK(omm_compute_init(&r.compute, NULL, isa));
-    test_adapter_of(&lora, &r.model, recipe, 11);
-    graph_options options = {.compute = &r.compute,
-                             .model = &r.model,
-                             .lora = &lora,
-                             .rows_max = rows,
-                             .seq_max = longest,
-                             .rope_positions = (uint32_t)longest,
-                             .checkpoint_layers = checkpoint_layers,
-                             .drops = rate > 0};
-    CHECK_OK(graph_init(&r.g, &options));
+    const graph_options options = {.checkpoint_layers = checkpoint_layers, .drops = rate > 0};
+    open_packed(&p);
+    open_rig(&r, &lora, arch, recipe, &options, &p);
     omm_seed seed = omm_seed_from_u64(5);
     graph_dropout dropout = {.lane = omm_rng_init(&seed, OMM_PURPOSE_DROPOUT, 0, 0), .rate = rate};
-    forward(&r.g, lora.values, examples, 3, &dropout);
-    if (rate <= 0) same_as_session(&r, &lora, s_nll, examples, 3);
+    forward(&r.g, lora.values, p.examples, 3, &dropout);
+    if (rate <= 0) same_as_session(&r, &lora, s_nll, p.examples, 3);
     float *gradient = omm_alloc(lora.value_count, sizeof *gradient);
     float *values = omm_alloc(lora.value_count, sizeof *values);
     gradient_of(gradient, &r.g, &lora);
     double worst = 0;
     for (size_t i = 0; i < lora.tensor_count; i++) {
         double error =
-            check_tensor(&r.g, &lora, gradient, values, &lora.tensors[i], examples, 3, &dropout);
+            check_tensor(&r.g, &lora, gradient, values, &lora.tensors[i], p.examples, 3, &dropout);
         if (error > worst) worst = error;
     }
     printf("central differences, %s, targets %#x %s, ranks %s, dropout %g: largest relative error "
@@ -269,12 +298,51 @@ static void differences_of(const tiny_arch *arch, const omm_recipe *recipe, floa
            worst);
     omm_free(gradient);
     omm_free(values);
-    graph_fini(&r.g);
-    omm_lora_fini(&lora);
-    omm_dataset_close(data);
-    omm_tokenizer_close(tokenizer);
-    omm_model_fini(&r.model);
-    omm_compute_fini(&r.compute);
+    close_rig(&r, &lora);
+    close_packed(&p);
+}
+
+/* ---- activations in int8 ---------------------------------------------------------------------- */
+
+/* Losses are those of a session that chats, to the bit, and not those of f32. */
+static void as_when_it_chats(const tiny_arch *arch, const packed *p) {
+    omm_recipe recipe = omm_recipe_default();
+    float f32[sizeof s_nll / sizeof *s_nll];
+    for (int q8 = 0; q8 < 2; q8++) {
+        rig r;
+        omm_lora lora;
+        const graph_options options = {.q8 = q8 == 1, .checkpoint_layers = 1};
+        open_rig(&r, &lora, arch, &recipe, &options, p);
+        forward(&r.g, lora.values, p->examples, 3, &s_no_dropout);
+        same_as_session(&r, &lora, s_nll, p->examples, 3);
+        if (q8) CHECK(!same_bytes(f32, s_nll, r.g.learned * sizeof *f32));
+        memcpy(f32, s_nll, sizeof f32);
+        close_rig(&r, &lora);
+    }
+    printf("int8 activations, %s %s%s: the losses of a session\n", arch->name,
+           omm_format_name(arch->format), arch->plain ? ", some in F32" : "");
+}
+
+static void int8_activations(void) {
+    static const char *const names[] = {"llama", "qwen2",   "qwen3",   "gemma2", "gemma3",
+                                        "phi3",  "smollm3", "granite", "olmo2"};
+    packed p;
+    open_packed(&p);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const tiny_arch arch = test_arch(names[i], OMM_FORMAT_Q8_0);
+        as_when_it_chats(&arch, &p);
+    }
+    const tiny_arch q4_k = test_arch("llama", OMM_FORMAT_Q4_K);
+    as_when_it_chats(&q4_k, &p);
+    /* Rows that no block divides can only be F32. */
+    tiny_arch mixed = test_arch("llama", OMM_FORMAT_Q8_0);
+    mixed.ff = 150;
+    mixed.plain = "ffn_down";
+    as_when_it_chats(&mixed, &p);
+    mixed.plain = "token_embd"; /* the output matrix, too */
+    mixed.ff = 160;
+    as_when_it_chats(&mixed, &p);
+    close_packed(&p);
 }
 
 static void central_differences(const tiny_arch *arch, uint32_t targets, float rate,
@@ -323,6 +391,7 @@ int main(void) {
     patterns("llama", "blk.0.attn_v,blk.0.ffn_gate,blk.1.ffn_*", 0, 0);
     patterns("gemma2", "blk.0-0.*", 0, 1);
     every_model();
+    int8_activations();
     const char *dir = getenv("OMM_TESTDATA");
     char path[512];
     snprintf(path, sizeof path, "%s/reference/lora/llama-F32.json", dir ? dir : "");

@@ -53,6 +53,37 @@ static void keep_z(graph *g, const float *x, graph_rows rows, size_t layer,
     omm_vec_scale(c, z, z, p->scale, m * rank);
 }
 
+static bool takes_q8(const graph *g, const omm_matrix *w) {
+    return g->q8.q && omm_format_is_quantised(w->format);
+}
+
+/* What products of w[count] are about to take, in int8 where one of them does. */
+static void take_x(graph *g, const float *x, size_t rows, const omm_matrix *w, size_t count) {
+    bool q8 = false;
+    for (size_t i = 0; i < count; i++) q8 = q8 || takes_q8(g, &w[i]);
+    if (q8) omm_q8_quantize(g->compute, &g->q8, x, rows, w->cols);
+}
+
+/* y = W x, of x as take_x had it. */
+static void product(const graph *g, float *y, const float *x, const omm_matrix *w, size_t rows) {
+    if (takes_q8(g, w))
+        omm_linear_q8(g->compute, y, &g->q8, w, rows);
+    else
+        omm_linear_forward(g->compute, y, x, w, rows, false);
+}
+
+/* The same and y += B z: one chain. */
+static void product_pair(const graph *g, float *y, const float *x, const omm_matrix *w, size_t rows,
+                         const omm_linear_pair *pair) {
+    if (!takes_q8(g, w)) {
+        omm_linear_forward_pair(g->compute, y, x, w, rows, pair);
+        return;
+    }
+    const size_t n = w->rows, k = pair->k;
+    omm_linear_q8(g->compute, y, &g->q8, w, rows);
+    omm_gemm_nt(g->compute, &(omm_gemm){y, pair->z, pair->b, rows, n, k, k, k, n, true});
+}
+
 /* y = W x + adapter + bias, over the rows given; keeps z.  y NULL: only z. */
 static void linear(graph *g, float *y, const float *x, graph_rows rows, size_t layer,
                    omm_lora_target target) {
@@ -65,9 +96,9 @@ static void linear(graph *g, float *y, const float *x, graph_rows rows, size_t l
     if (!y) return;
     const omm_linear_pair pair = {g->layers[layer].z[target], g->adapter + p->b_offset, p->rank};
     if (p->d_in)
-        omm_linear_forward_pair(g->compute, y, x, w, rows.count, &pair);
+        product_pair(g, y, x, w, rows.count, &pair);
     else
-        omm_linear_forward(g->compute, y, x, w, rows.count, false);
+        product(g, y, x, w, rows.count);
     graph_lap(g, OMM_TRAIN_FORWARD);
     if (l->bias[target]) omm_row_add(g->compute, y, l->bias[target], rows.count, w->rows);
 }
@@ -147,6 +178,7 @@ void graph_forward_layer(graph *g, size_t layer, float *x_next) {
     graph_rows all = {g->rows, NULL}, rows = graph_rows_after_attention(g, layer);
     size_t width = d->d_model;
     const float *x = graph_step_input(g, l->x, w->attn_norm, g->rows);
+    take_x(g, x, g->rows, &w->weights[OMM_LORA_Q], 3);
     linear(g, l->q_raw ? l->q_raw : l->q, x, all, layer, OMM_LORA_Q);
     linear(g, l->k_raw ? l->k_raw : l->k, x, all, layer, OMM_LORA_K);
     linear(g, l->v, x, all, layer, OMM_LORA_V);
@@ -154,13 +186,17 @@ void graph_forward_layer(graph *g, size_t layer, float *x_next) {
     norm_heads(g, l->k, l->k_raw, w->k_norm, d->kv_heads);
     attention(g, layer);
     const float *att = gather(g->picked_att, l->att, rows, (size_t)d->heads * d->head_dim);
+    take_x(g, att, rows.count, &w->weights[OMM_LORA_O], 1);
     linear(g, l->o_raw ? l->o_raw : l->mid, att, rows, layer, OMM_LORA_O);
     add_step(g, l->mid, l->o_raw, w->attn_post_norm, gather(g->h, l->x, rows, width), rows.count);
     x = graph_step_input(g, l->mid, w->ffn_norm, rows.count);
+    take_x(g, x, rows.count, &w->weights[OMM_LORA_GATE], 2);
     linear(g, l->gate, x, rows, layer, OMM_LORA_GATE);
     linear(g, l->up, x, rows, layer, OMM_LORA_UP);
     graph_activate(g, l, rows.count);
-    linear(g, l->down_raw ? l->down_raw : x_next, g->act, rows, layer, OMM_LORA_DOWN);
+    float *down = l->down_raw ? l->down_raw : x_next;
+    if (down) take_x(g, g->act, rows.count, &w->weights[OMM_LORA_DOWN], 1);
+    linear(g, down, g->act, rows, layer, OMM_LORA_DOWN);
     if (x_next) add_step(g, x_next, l->down_raw, w->ffn_post_norm, l->mid, rows.count);
 }
 
@@ -215,7 +251,8 @@ static void head_chunk(graph *g, float *nll, size_t first, size_t n, float loss_
     const float *x = g->picked + first * width;
     omm_rmsnorm_forward(c, g->picked_norm, g->picked_r, x, model->output_norm, n, width,
                         model->dims.rms_eps);
-    omm_linear_forward(c, g->logits, g->picked_norm, model->output, n, false);
+    take_x(g, g->picked_norm, n, model->output, 1);
+    product(g, g->logits, g->picked_norm, model->output, n);
     graph_judge(g, nll, g->logits, g->capped_logits, first, n, loss_scale);
     omm_linear_backward(c, g->picked_norm, g->logits, model->output, n, false);
     graph_rows_norm(g, g->dx + first * width, g->picked_norm, x, model->output_norm, g->picked_r, n,

@@ -16,6 +16,11 @@
  * feed-forward product are computed again.  The first `checkpoint_layers` layers keep x alone, and
  * backward computes their forward again: the same operations, so the same bytes, for a third more
  * time and a tenth of the memory.  All architectures of omm/model.h are trained.
+ *
+ * With q8 the inputs of products with quantised weights are rounded to int8 in forward, the output
+ * matrix's too, as a session does that chats: losses are then equal to those of such a session.  Rounding
+ * has no slope, so backward is that of the products without it (the straight-through estimator of
+ * 1308.3432); adapters take what was not rounded.
  * Inside train only.
  */
 #ifndef TRAIN_GRAPH_H
@@ -77,6 +82,7 @@ typedef struct graph {
     graph_layer *layers;
     float *memory; /* all activations: one block */
     size_t memory_bytes;
+    omm_q8_rows q8; /* the input of the products at hand in int8; empty: products take f32 */
     float *h, *act, *dgate, *dropped, *dx, *dh, *dact, *dq, *dk, *dv, *datt;
     float *dz, *row_dot, *picked, *picked_att, *picked_norm, *picked_r, *logits;
     float *capped_logits;                        /* a row per worker; NULL without soft-cap */
@@ -103,6 +109,7 @@ typedef struct graph_options {
     uint32_t rope_positions;  /* longrope's factors are chosen for; 0: the short ones */
     size_t checkpoint_layers; /* at most all but the last; more count as that */
     bool drops;               /* graph_forward may be given a dropout */
+    bool q8;                  /* forward products of quantised weights take int8 activations */
     omm_train_watch *watch;   /* borrowed; NULL: nothing is measured */
 } graph_options;
 

@@ -282,6 +282,34 @@ static void plans_fit(const test_rig *rig) {
     CHECK_ERR(omm_train_plan_fit(&last, &o, least.total - 1), OMM_ERR_CONFIG);
 }
 
+/* Their quantised inputs, of one product at a time, and nothing else; of bases that have no use for them they
+ * are refused, with the plan and with the trainer; all weights have none. */
+static void plans_count_int8(const test_rig *rig) {
+    omm_recipe recipe = omm_recipe_default();
+    omm_train_plan f32, q8;
+    omm_trainer *trainer = NULL;
+    omm_model quantised;
+    test_synth_open(&quantised, OMM_FORMAT_Q8_0); /* the widest input is of 160 */
+    omm_train_plan_options o = {
+        .model = &quantised, .recipe = &recipe, .data = rig->data, .threads = 1};
+    CHECK_OK(omm_train_plan_make(&f32, &o));
+    recipe.activations = OMM_RECIPE_Q8;
+    CHECK_OK(omm_train_plan_make(&q8, &o));
+    CHECK_EQ(q8.activations - f32.activations, omm_q8_rows_bytes(q8.micro_tokens, 160));
+    CHECK_EQ(q8.total - f32.total, q8.activations - f32.activations);
+    o.model = &rig->model;
+    CHECK_ERR(omm_train_plan_make(&q8, &o), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), "activations is q8") != NULL);
+    CHECK(strstr(omm_err_sentence(), "are F32") != NULL);
+    o.full = true;
+    CHECK_OK(omm_train_plan_make(&q8, &o));
+    omm_trainer_options options = test_rig_options(rig);
+    options.recipe = &recipe;
+    CHECK_ERR(omm_trainer_open(&trainer, &options), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), "activations is q8") != NULL);
+    omm_model_fini(&quantised);
+}
+
 /* 16 bytes a parameter with AdamW: value, gradient, two moments; what an option needs comes on top. */
 static void plans_count_options(const test_rig *rig) {
     static const struct {
@@ -306,6 +334,7 @@ static void plans_count_options(const test_rig *rig) {
         CHECK(plan.adapter > (2 + cases[i].copies) * one && room < one / 2);
         CHECK_EQ(more.adapter - plan.adapter, one);
     }
+    plans_count_int8(rig);
     plan_of_writing(rig);
     plans_fit(rig);
 }

@@ -9,6 +9,7 @@
 
 const char *const omm_recipe_optimizers[] = {"adamw", "sgd", "adafactor", NULL};
 const char *const omm_recipe_schedules[] = {"cosine", "linear", "constant", NULL};
+const char *const omm_recipe_activations_names[] = {"f32", "q8", NULL};
 
 static const uint8_t s_magic[4] = {'O', 'M', 'M', 'R'};
 
@@ -22,7 +23,7 @@ typedef struct field {
 #define F(member, real, min, max)                                                                  \
     { #member, offsetof(omm_recipe, member), real, min, max }
 
-/* The order is the wire order.  Limits are wide: they keep arithmetic finite and memory bounded. */
+/* The order is the wire order, with the texts before the last.  Limits are wide: they keep arithmetic finite and memory bounded. */
 static const field s_fields[] = {
     F(rank, false, 1, 256),
     F(alpha, true, 1e-3, 4096),
@@ -50,14 +51,17 @@ static const field s_fields[] = {
     F(relative_step, false, 0, 1),
     F(rslora, false, 0, 1),
     F(b_rate_ratio, true, 0, 1024),
+    F(activations, false, 0, OMM_RECIPE_Q8),
 };
 enum {
     FIELD_COUNT = sizeof s_fields / sizeof s_fields[0],
-    FIRST_COUNT = (OMM_RECIPE_BYTES - 8) / 4, /* of version 1 */
+    FIRST_COUNT = (OMM_RECIPE_BYTES - 8) / 4,    /* of version 1 */
+    SECOND_COUNT = (OMM_RECIPE_BYTES_2 - 8) / 4, /* of versions 2 and 3 */
 };
-_Static_assert(8 + 4 * FIELD_COUNT == OMM_RECIPE_BYTES_2, "a field changed: raise the version");
+_Static_assert(OMM_RECIPE_BYTES_3 + 4 * (FIELD_COUNT - SECOND_COUNT) == OMM_RECIPE_BYTES_MAX,
+               "a field changed: raise the version");
 
-/* They follow the numbers. */
+/* They follow the numbers of version 2. */
 static const size_t s_texts[] = {offsetof(omm_recipe, target_pattern),
                                  offsetof(omm_recipe, rank_pattern),
                                  offsetof(omm_recipe, alpha_pattern)};
@@ -79,9 +83,9 @@ static double get_number(const omm_recipe *recipe, const field *f) {
 
 /* A number that stands for a name. */
 static bool is_choice(const field *f) {
-    static const size_t choices[] = {offsetof(omm_recipe, targets), offsetof(omm_recipe, parts),
-                                     offsetof(omm_recipe, optimizer),
-                                     offsetof(omm_recipe, schedule)};
+    static const size_t choices[] = {
+        offsetof(omm_recipe, targets), offsetof(omm_recipe, parts), offsetof(omm_recipe, optimizer),
+        offsetof(omm_recipe, schedule), offsetof(omm_recipe, activations)};
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
         if (choices[i] == f->offset) return true;
     return false;
@@ -163,20 +167,27 @@ omm_err omm_recipe_validate(const omm_recipe *recipe) {
     return recipe_check_patterns(recipe);
 }
 
-/* 1, 2 or 3 */
+/* 1 to 4 */
 static uint32_t version_of(const omm_recipe *recipe) {
+    if (recipe->activations != OMM_RECIPE_F32) return 4;
     if (!omm_recipe_is_uniform(recipe) || recipe->parts == OMM_RECIPE_PARTS_CORE) return 3;
-    for (size_t i = FIRST_COUNT; i < FIELD_COUNT; i++)
+    for (size_t i = FIRST_COUNT; i < SECOND_COUNT; i++)
         if (get_bits(recipe, &s_fields[i]) != 0) return 2;
     return 1;
 }
 
 static size_t count_of(uint32_t version) {
-    return version == 1 ? FIRST_COUNT : FIELD_COUNT;
+    if (version == 1) return FIRST_COUNT;
+    return version < 4 ? SECOND_COUNT : FIELD_COUNT;
 }
 
 static size_t bytes_of(uint32_t version) {
-    return 8 + 4 * count_of(version) + (version == 3 ? s_text_bytes : 0);
+    return 8 + 4 * count_of(version) + (version >= 3 ? s_text_bytes : 0);
+}
+
+/* Where field i is in the bytes. */
+static size_t place_of(size_t i) {
+    return 8 + 4 * i + (i < SECOND_COUNT ? 0 : s_text_bytes);
 }
 
 size_t omm_recipe_bytes(const omm_recipe *recipe) {
@@ -190,7 +201,7 @@ omm_err omm_recipe_encode(omm_buf *out, const omm_recipe *recipe) {
     memcpy(p, s_magic, sizeof s_magic);
     omm_put_u32(p + 4, version);
     for (size_t i = 0; i < count_of(version); i++)
-        omm_put_u32(p + 8 + 4 * i, get_bits(recipe, &s_fields[i]));
+        omm_put_u32(p + place_of(i), get_bits(recipe, &s_fields[i]));
     if (version < 3) return OMM_OK;
     p += OMM_RECIPE_BYTES_2;
     memset(p, 0, s_text_bytes);
@@ -203,13 +214,14 @@ omm_err omm_recipe_encode(omm_buf *out, const omm_recipe *recipe) {
 
 static omm_err read_header(uint32_t *version, omm_bytes in) {
     if (in.size < 8 || in.size > OMM_RECIPE_BYTES_MAX)
-        return omm_raise(OMM_ERR_SIZE, "recipe: %zu bytes instead of %u, %u or %u", in.size,
-                         OMM_RECIPE_BYTES, OMM_RECIPE_BYTES_2, OMM_RECIPE_BYTES_MAX);
+        return omm_raise(OMM_ERR_SIZE, "recipe: %zu bytes instead of %u, %u, %u or %u", in.size,
+                         OMM_RECIPE_BYTES, OMM_RECIPE_BYTES_2, OMM_RECIPE_BYTES_3,
+                         OMM_RECIPE_BYTES_MAX);
     if (memcmp(in.data, s_magic, sizeof s_magic) != 0)
         return omm_raise(OMM_ERR_FORMAT, "recipe: does not start with OMMR");
     *version = omm_get_u32(in.data + 4);
-    if (*version < 1 || *version > 3)
-        return omm_raise(OMM_ERR_VERSION, "recipe: version %u; this program knows 1 to 3",
+    if (*version < 1 || *version > 4)
+        return omm_raise(OMM_ERR_VERSION, "recipe: version %u; this program knows 1 to 4",
                          *version);
     if (in.size != bytes_of(*version))
         return omm_raise(OMM_ERR_SIZE, "recipe: %zu bytes instead of %zu in version %u", in.size,
@@ -230,12 +242,12 @@ omm_err omm_recipe_decode(omm_recipe *out, omm_bytes in) {
     OMM_TRY(read_header(&version, in));
     omm_recipe read = {0};
     for (size_t i = 0; i < count_of(version); i++) {
-        uint32_t bits = omm_get_u32(in.data + 8 + 4 * i);
+        uint32_t bits = omm_get_u32(in.data + place_of(i));
         if (s_fields[i].real && bits == 0x80000000U) /* one spelling of zero */
             return omm_raise(OMM_ERR_FORMAT, "recipe: %s is minus zero", s_fields[i].name);
         memcpy((char *)&read + s_fields[i].offset, &bits, sizeof bits);
     }
-    for (size_t i = 0; version == 3 && i < TEXT_COUNT; i++)
+    for (size_t i = 0; version >= 3 && i < TEXT_COUNT; i++)
         OMM_TRY(read_text((char *)&read + s_texts[i],
                           in.data + OMM_RECIPE_BYTES_2 + i * OMM_RECIPE_TEXT));
     OMM_TRY(omm_recipe_validate(&read));
@@ -301,6 +313,8 @@ const omm_config_field omm_recipe_fields[] = {
                       .max = OMM_RECIPE_TEXT - 1, .help = "other ranks for some: ffn_*=4"),
     OMM_CONFIG_STRING(omm_recipe_yaml, alpha_pattern, .optional = true, .min = 1,
                       .max = OMM_RECIPE_TEXT - 1, .help = "other alphas for some: ffn_*=32"),
+    OMM_CONFIG_ENUM(omm_recipe_yaml, activations, omm_recipe_activations_names, .optional = true,
+                    .help = "in forward, of products with quantised weights; f32 when missing"),
     {0},
 };
 
@@ -340,6 +354,7 @@ omm_err omm_recipe_from_yaml(omm_recipe *out, const omm_recipe_yaml *yaml) {
         .relative_step = yaml->relative_step,
         .rslora = yaml->rslora,
         .b_rate_ratio = (float)yaml->b_rate_ratio,
+        .activations = (uint32_t)yaml->activations,
     };
     clear_signs(&read);
     OMM_TRY(omm_recipe_set_targets(&read, yaml->targets));

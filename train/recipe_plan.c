@@ -4,6 +4,7 @@
  * one that names none of them is refused, since it was meant to do something. */
 #include "omm/lora.h"
 #include "omm/mem.h"
+#include "omm/model.h"
 #include "recipe_internal.h"
 
 #include <math.h>
@@ -214,4 +215,23 @@ omm_err omm_recipe_adapter(omm_lora *out, const omm_recipe *recipe, const omm_lo
         lane ? omm_lora_init_plan_random(out, &plan, lane) : omm_lora_init_plan(out, &plan);
     omm_lora_plan_fini(&plan);
     return err;
+}
+
+/* ---- the base ---------------------------------------------------------------------------------- */
+
+static bool has_quantised(const omm_model *model) {
+    bool has = omm_format_is_quantised(model->output->format);
+    for (uint32_t i = 0; i < model->dims.layers; i++)
+        for (size_t t = 0; t < OMM_LORA_TARGET_COUNT; t++)
+            has = has || omm_format_is_quantised(model->layers[i].weights[t].format);
+    return has;
+}
+
+omm_err omm_recipe_check_base(const omm_recipe *recipe, const omm_model *model) {
+    if (recipe->activations != OMM_RECIPE_Q8 || has_quantised(model)) return OMM_OK;
+    return omm_raise(OMM_ERR_CONFIG,
+                     "recipe: activations is q8, what quantised weights take, and this base has "
+                     "none: its matrices are %s; accepted: f32, or a base that is quantised "
+                     "(`meshmind quantize`)",
+                     omm_format_name(model->layers[0].weights[OMM_LORA_Q].format));
 }

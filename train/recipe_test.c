@@ -96,13 +96,13 @@ static void third_version(void) {
     omm_recipe a = omm_recipe_default(), b = {0};
     omm_buf buf;
     a.parts = OMM_RECIPE_PARTS_CORE;
-    CHECK_EQ(omm_recipe_bytes(&a), OMM_RECIPE_BYTES_MAX);
+    CHECK_EQ(omm_recipe_bytes(&a), OMM_RECIPE_BYTES_3);
     a.parts = OMM_RECIPE_PARTS_B;
     CHECK_EQ(omm_recipe_bytes(&a), OMM_RECIPE_BYTES);
     CHECK_OK(omm_recipe_set_patterns(&a, "ffn_*=4,blk.0.*=2", "q=32"));
     CHECK(!omm_recipe_is_uniform(&a));
     encode(&buf, &a);
-    CHECK_EQ(buf.size, OMM_RECIPE_BYTES_MAX);
+    CHECK_EQ(buf.size, OMM_RECIPE_BYTES_3);
     CHECK_OK(omm_recipe_decode(&b, omm_buf_view(&buf)));
     CHECK(is_same(&a, &b) && strcmp(b.rank_pattern, "ffn_*=4,blk.0.*=2") == 0);
     CHECK(strcmp(b.alpha_pattern, "q=32") == 0 && b.target_pattern[0] == 0);
@@ -114,10 +114,38 @@ static void third_version(void) {
     omm_buf_fini(&buf);
 }
 
+/* Activations: version 4, with patterns and without, and back; not where they are f32. */
+static void fourth_version(void) {
+    omm_recipe a = omm_recipe_default(), b = {0};
+    for (int patterns = 0; patterns < 2; patterns++) {
+        omm_buf buf;
+        a.activations = OMM_RECIPE_Q8;
+        if (patterns) CHECK_OK(omm_recipe_set_patterns(&a, "ffn_*=4", "q=32"));
+        encode(&buf, &a);
+        CHECK_EQ(buf.size, OMM_RECIPE_BYTES_MAX);
+        CHECK_EQ(omm_get_u32(buf.data + 4), 4);
+        CHECK_EQ(omm_get_u32(buf.data + OMM_RECIPE_BYTES_3), 1);
+        CHECK_OK(omm_recipe_decode(&b, omm_buf_view(&buf)));
+        CHECK(is_same(&a, &b) && b.activations == OMM_RECIPE_Q8);
+        omm_put_u32(buf.data + OMM_RECIPE_BYTES_3, 2);
+        CHECK_ERR(omm_recipe_decode(&b, omm_buf_view(&buf)), OMM_ERR_CONFIG);
+        CHECK(strstr(omm_err_sentence(), "activations is 2"));
+        omm_put_u32(buf.data + OMM_RECIPE_BYTES_3, 0);
+        CHECK_ERR(omm_recipe_decode(&b, omm_buf_view(&buf)), OMM_ERR_FORMAT);
+        CHECK(strstr(omm_err_sentence(), patterns ? "that is version 3" : "that is version 1"));
+        omm_buf_fini(&buf);
+    }
+    char said[OMM_RECIPE_DIFFERENCE_BYTES];
+    b = a;
+    b.activations = OMM_RECIPE_F32;
+    CHECK(omm_recipe_difference(said, &a, &b) && strcmp(said, "another activations") == 0);
+}
+
 static void damaged_bytes(uint32_t version) {
     omm_recipe a = omm_recipe_default(), untouched = {.rank = 77};
     if (version > 1) a.optimizer = OMM_RECIPE_ADAFACTOR;
     if (version > 2) CHECK_OK(omm_recipe_set_patterns(&a, "q=2", NULL));
+    if (version > 3) a.activations = OMM_RECIPE_Q8;
     omm_buf buf;
     encode(&buf, &a);
     for (size_t size = 0; size < buf.size; size++)
@@ -135,12 +163,12 @@ static void damaged_bytes(uint32_t version) {
         }
         buf.data[bit / 8] ^= (uint8_t)(1U << bit % 8);
     }
-    for (uint32_t other = 1; other <= 3; other++) {
+    for (uint32_t other = 1; other <= 4; other++) {
         buf.data[4] = (uint8_t)other;
         if (other != version)
             CHECK_ERR(omm_recipe_decode(&untouched, omm_buf_view(&buf)), OMM_ERR_SIZE);
     }
-    buf.data[4] = 4;
+    buf.data[4] = 5;
     CHECK_ERR(omm_recipe_decode(&untouched, omm_buf_view(&buf)), OMM_ERR_VERSION);
     buf.data[0] = 'X';
     CHECK_ERR(omm_recipe_decode(&untouched, omm_buf_view(&buf)), OMM_ERR_FORMAT);
@@ -180,6 +208,7 @@ static void out_of_range(void) {
     REFUSED(optimizer, 3);
     REFUSED(schedule, 3);
     REFUSED(rslora, 2);
+    REFUSED(activations, 2);
     REFUSED(b_rate_ratio, -1);
     REFUSED(momentum, 0.5F);   /* with adamw */
     REFUSED(nesterov, 1);      /* without momentum */
@@ -317,11 +346,12 @@ static void yaml(void) {
     CHECK_OK(omm_recipe_decode(&r, omm_buf_view(&bytes)));
     omm_buf_fini(&bytes);
     static const char text[] = "recipe: {optimizer: sgd, momentum: 0.5, nesterov: true, schedule: "
-                               "linear, b_rate_ratio: 2, rslora: true}\n";
+                               "linear, b_rate_ratio: 2, rslora: true, activations: q8}\n";
     CHECK_OK(omm_config_parse(&h, s_holder, omm_bytes_str(text), "t.yaml", &arena));
     CHECK_OK(omm_recipe_from_yaml(&r, &h.recipe));
     CHECK(r.optimizer == OMM_RECIPE_SGD && r.momentum == 0.5F && r.nesterov == 1);
     CHECK(r.schedule == OMM_RECIPE_LINEAR && r.b_rate_ratio == 2 && r.rslora == 1);
+    CHECK_EQ(r.activations, OMM_RECIPE_Q8);
     CHECK_OK(omm_config_parse(&h, s_holder, omm_bytes_str("recipe: {relative_step: true}\n"),
                               "t.yaml", &arena));
     CHECK_ERR(omm_recipe_from_yaml(&r, &h.recipe), OMM_ERR_CONFIG);
@@ -339,7 +369,8 @@ int main(void) {
     versions();
     minus_zero();
     third_version();
-    for (uint32_t version = 1; version <= 3; version++) damaged_bytes(version);
+    fourth_version();
+    for (uint32_t version = 1; version <= 4; version++) damaged_bytes(version);
     out_of_range();
     bad_patterns();
     plans();

@@ -31,7 +31,7 @@ typedef struct variant {
     uint32_t parts;
     uint32_t tokens; /* of a step; 0: 330 */
     bool from_start; /* of an adapter of another shape, whose ranks and targets it has */
-    uint32_t optimizer, schedule, nesterov, relative_step, rslora;
+    uint32_t optimizer, schedule, nesterov, relative_step, rslora, activations;
     float momentum, b_rate_ratio;
     omm_format format;
     const test_kind *kind; /* instead of architecture and format */
@@ -80,6 +80,17 @@ static const variant s_variants[] = {
     /* Packed bases; their models are wider, and plain C is slow under emulators. */
     {.name = "llama-q8_0-adamw", .architecture = "llama", .format = OMM_FORMAT_Q8_0, .tokens = 110},
     {.name = "llama-q4_k-adamw", .architecture = "llama", .format = OMM_FORMAT_Q4_K, .tokens = 60},
+    {.name = "llama-q8_0-int8",
+     .architecture = "llama",
+     .format = OMM_FORMAT_Q8_0,
+     .activations = OMM_RECIPE_Q8,
+     .tokens = 110,
+     .wide = true},
+    {.name = "llama-q4_k-int8",
+     .architecture = "llama",
+     .format = OMM_FORMAT_Q4_K,
+     .activations = OMM_RECIPE_Q8,
+     .tokens = 60},
     {.name = "llama-f16-patterns",
      .architecture = "llama",
      .format = OMM_FORMAT_F16,
@@ -126,6 +137,7 @@ static omm_recipe recipe_of(const variant *v, uint32_t micro) {
     r.nesterov = v->nesterov;
     r.relative_step = v->relative_step;
     r.rslora = v->rslora;
+    r.activations = v->activations;
     r.momentum = v->momentum;
     r.b_rate_ratio = v->b_rate_ratio;
     r.parts = v->parts;

@@ -73,6 +73,7 @@ static void planner_close(planner *p) {
 static omm_err planner_open(planner *p, const omm_train_plan_options *options) {
     *p = (planner){.options = options};
     OMM_TRY(omm_recipe_validate(options->recipe));
+    if (!options->full) OMM_TRY(omm_recipe_check_base(options->recipe, options->model));
     OMM_TRY(options->full ? size_full(p) : size_adapter(p));
     return size_examples(p);
 }
@@ -133,7 +134,8 @@ static omm_err plan_of(omm_train_plan *out, const planner *p, size_t rows, size_
                              .rows_max = rows,
                              .seq_max = longest,
                              .checkpoint_layers = checkpoint_layers,
-                             .drops = o->recipe->dropout > 0};
+                             .drops = o->recipe->dropout > 0,
+                             .q8 = !o->full && o->recipe->activations == OMM_RECIPE_Q8};
     OMM_TRY(graph_sizes_of(&sizes, &g, o->threads));
     *out = (omm_train_plan){
         .micro_tokens = (uint32_t)rows,

@@ -161,6 +161,7 @@ static omm_err take_vectors(omm_trainer *t) {
 
 static omm_err open_parts(omm_trainer *t, const omm_lora *start) {
     OMM_TRY(omm_recipe_validate(&t->recipe));
+    OMM_TRY(omm_recipe_check_base(&t->recipe, t->options.model));
     OMM_TRY(take_examples(t));
     size_t longest = t->sequence.longest;
     OMM_TRY(take_start(t, start));
@@ -173,6 +174,7 @@ static omm_err open_parts(omm_trainer *t, const omm_lora *start) {
         .rope_positions = t->recipe.seq_max,
         .checkpoint_layers = t->options.checkpoint_layers,
         .drops = t->recipe.dropout > 0,
+        .q8 = t->recipe.activations == OMM_RECIPE_Q8,
         .watch = t->options.watch};
     OMM_TRY(graph_init(&t->graph, &options));
     return take_vectors(t);

@@ -187,6 +187,20 @@ static double *mask_of(run *r, size_t layer, omm_lora_target target, size_t widt
     return mask;
 }
 
+/* Of rows of `cols` numbers, a multiple of 32: each block as 127 steps to either side. */
+static const double *in_int8(run *r, const double *x, size_t rows, size_t cols) {
+    if (!r->t->q8) return x;
+    double *y = numbers(&r->arena, rows * cols);
+    CHECK_EQ(cols % 32, 0);
+    for (size_t at = 0; at < rows * cols; at += 32) {
+        double most = 0;
+        for (size_t i = at; i < at + 32; i++) most = fmax(most, fabs(x[i]));
+        for (size_t i = at; i < at + 32 && most > 0; i++)
+            y[i] = rint(x[i] / most * 127) * most / 127;
+    }
+    return y;
+}
+
 static double *linear(run *r, size_t layer, omm_lora_target target, const double *x) {
     const twin_linear *w = &r->t->all[layer].linears[target];
     const double *a = r->adapter + w->a, *b = r->adapter + w->b;
@@ -196,6 +210,7 @@ static double *linear(run *r, size_t layer, omm_lora_target target, const double
     double *in = l->in[target] = numbers(&r->arena, r->n * w->d_in);
     double *z = l->z[target] = numbers(&r->arena, r->n * rank);
     double *y = numbers(&r->arena, r->n * w->d_out);
+    const double *wx = in_int8(r, x, r->n, w->d_in);
     for (size_t i = 0; i < r->n * w->d_in; i++) in[i] = mask ? x[i] * mask[i] : x[i];
     for (size_t i = 0; i < r->n; i++) {
         for (size_t k = 0; k < rank; k++)
@@ -203,7 +218,7 @@ static double *linear(run *r, size_t layer, omm_lora_target target, const double
                 z[i * rank + k] += a[k * w->d_in + j] * in[i * w->d_in + j];
         for (size_t o = 0; o < w->d_out; o++) {
             double sum = w->bias ? w->bias[o] : 0;
-            for (size_t j = 0; j < w->d_in; j++) sum += w->w[o * w->d_in + j] * x[i * w->d_in + j];
+            for (size_t j = 0; j < w->d_in; j++) sum += w->w[o * w->d_in + j] * wx[i * w->d_in + j];
             for (size_t k = 0; k < rank; k++)
                 sum += w->pair.scale * b[o * rank + k] * z[i * rank + k];
             y[i * w->d_out + o] = sum;
@@ -473,14 +488,15 @@ static void layer_back(run *r, size_t i, double *dx) {
 }
 
 /* Loss of `target` after one row x; its gradient, times loss_scale, into dx. */
-static double head(const run *r, double *dx, const double *x, uint32_t target, double loss_scale,
+static double head(run *r, double *dx, const double *x, uint32_t target, double loss_scale,
                    double *logits) {
     const twin *t = r->t;
     double h[256], dh[256] = {0}, inverse = inverse_rms(r, x, t->d), sum = 0;
     CHECK(t->d <= 256);
     for (size_t j = 0; j < t->d; j++) h[j] = x[j] * inverse * t->output_norm[j];
+    const double *wx = in_int8(r, h, 1, t->d);
     for (size_t k = 0; k < t->vocab; k++) {
-        double s = dot(t->output + k * t->d, h, t->d) / t->logit_divisor;
+        double s = dot(t->output + k * t->d, wx, t->d) / t->logit_divisor;
         logits[k] = t->output_cap > 0 ? t->output_cap * tanh(s / t->output_cap) : s;
         sum += exp(logits[k]);
     }

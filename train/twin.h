@@ -51,6 +51,9 @@ typedef struct twin {
     double rms_eps, embed_scale, attention_cap, output_cap; /* cap 0: none */
     double score_scale, residual_scale, logit_divisor;
     bool rope_pairs, gelu, norms_all_heads;
+    bool
+        q8; /* products take inputs in int8 by blocks of 32 in forward, and backward knows nothing of
+                it; of files whose matrices are all Q8_0.  The caller sets it */
     twin_rope ropes[2];                   /* of all layers; of those of gemma3 that have a window */
     double *embed, *output, *output_norm; /* [vocab][d], which may be one; [d] */
     twin_layer *all;

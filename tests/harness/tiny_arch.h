@@ -13,6 +13,7 @@ typedef struct tiny_arch {
     const char *name;    /* general.architecture */
     const char *scaling; /* rope.scaling.type; NULL: no such key */
     const char *skip;    /* tensor to leave out */
+    const char *plain;   /* matrices whose names have this are F32 all the same; NULL: none */
     omm_format format;   /* of the matrices; Q4_K has rows of one block */
     uint32_t layers;     /* 0: 2 */
     uint32_t width, ff;  /* 0: 64 and 96 */

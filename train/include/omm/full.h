@@ -10,7 +10,7 @@
  * micro-batch size and instruction set never change a bit of the result.
  *
  * Of the recipe, what is about adapters is not read: rank, alpha, targets, parts, dropout, prox_mu,
- * rslora, b_rate_ratio.
+ * rslora, b_rate_ratio, activations.
  *
  * Memory: five f32 of each weight (in the model, flat, gradient, two moments), and the activations of
  * a micro-batch.

@@ -5,11 +5,11 @@
  *
  *   "OMMR" | version u32 | u32 and f32 fields in the order of struct omm_recipe, little endian
  *
- * Version 1 ends after seed_lane.  Version 2 goes on to b_rate_ratio, version 3 to the end; its texts
- * are padded with zeros.  The lowest version that has every field which is not 0 (and for parts = core
+ * Version 1 ends after seed_lane.  Version 2 goes on to b_rate_ratio, version 3 to the texts, which are
+ * padded with zeros, version 4 to the end.  The lowest version that has every field which is not 0 (and for parts = core
  * version 3) is written, and any other refused: one recipe has one spelling.
  *
- * Depends on: bytes, config, err; engine's lora.h for the adapter.  Threads: no shared state.
+ * Depends on: bytes, config, err; engine's lora.h for the adapter, model.h.  Threads: no shared state.
  */
 #ifndef OMM_RECIPE_H
 #define OMM_RECIPE_H
@@ -26,12 +26,14 @@ struct omm_lora;
 struct omm_lora_plan;
 struct omm_lora_shape;
 struct omm_lora_spec;
+struct omm_model;
 struct omm_rng;
 
 #define OMM_RECIPE_BYTES 84u    /* of version 1 */
 #define OMM_RECIPE_BYTES_2 112u /* of version 2 */
 #define OMM_RECIPE_TEXT 128u    /* of each text, with the zero at its end */
-#define OMM_RECIPE_BYTES_MAX (OMM_RECIPE_BYTES_2 + 3 * OMM_RECIPE_TEXT)
+#define OMM_RECIPE_BYTES_3 (OMM_RECIPE_BYTES_2 + 3 * OMM_RECIPE_TEXT)
+#define OMM_RECIPE_BYTES_MAX (OMM_RECIPE_BYTES_3 + 4)
 
 /* Which half of each pair moves; the other keeps its start values: A frozen is LoRA-FA and FFA-LoRA, by
  * turns RoLoRA.  Core (Fed-SB, LoRA-XS): B C A with both halves frozen and C, r x r, trained.  From a
@@ -55,6 +57,14 @@ typedef enum omm_recipe_schedule {
     OMM_RECIPE_LINEAR = 1,
     OMM_RECIPE_CONSTANT = 2, /* stays at the peak */
 } omm_recipe_schedule;
+
+/* What products with the base model take in forward.  Q8: inputs rounded to int8 by blocks of 32, as
+ * they are when a quantised model chats; another result than F32's, the same on every machine.  It needs a
+ * base with quantised matrices; those that are not take f32, and so do adapters and backward. */
+typedef enum omm_recipe_activations {
+    OMM_RECIPE_F32 = 0,
+    OMM_RECIPE_Q8 = 1,
+} omm_recipe_activations;
 
 typedef struct omm_recipe {
     uint32_t rank;         /* 1 .. 256 */
@@ -88,6 +98,8 @@ typedef struct omm_recipe {
     char rank_pattern[OMM_RECIPE_TEXT]; /* "ffn_*=4,blk.0.*=2": other ranks for some of it; the last
                                              that names a layer counts */
     char alpha_pattern[OMM_RECIPE_TEXT]; /* the same for alpha */
+    /* Version 4. */
+    uint32_t activations; /* omm_recipe_activations */
 } omm_recipe;
 
 /* rank 8, alpha 16, all seven targets, 20 steps of 2,048 tokens, learning rate 1e-2. */
@@ -111,7 +123,11 @@ OMM_CHECKED omm_err omm_recipe_adapter(struct omm_lora *out, const omm_recipe *r
                                        const struct omm_lora_shape *shape,
                                        const struct omm_rng *lane);
 
-/* What omm_recipe_encode appends, by version: OMM_RECIPE_BYTES, _BYTES_2 or _BYTES_MAX. */
+/* Whether this model (an outline will do) can be trained so.  Errors: CONFIG (q8, and no matrix of it is
+ * quantised). */
+OMM_CHECKED omm_err omm_recipe_check_base(const omm_recipe *recipe, const struct omm_model *model);
+
+/* What omm_recipe_encode appends, by version: OMM_RECIPE_BYTES, _BYTES_2, _BYTES_3 or _BYTES_MAX. */
 size_t omm_recipe_bytes(const omm_recipe *recipe);
 /* Equal recipes give equal bytes.  Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_recipe_encode(omm_buf *out, const omm_recipe *recipe);
@@ -143,12 +159,13 @@ typedef struct omm_recipe_yaml {
     double momentum, b_rate_ratio;
     bool nesterov, relative_step, rslora;
     const char *rank_pattern, *alpha_pattern; /* NULL: none */
+    int activations;                          /* "f32", "q8" */
 } omm_recipe_yaml;
 
 extern const omm_config_field omm_recipe_fields[];
 /* Ended by NULL, in the order of the enums. */
 extern const char *const omm_recipe_optimizers[], *const omm_recipe_schedules[];
-extern const char *const omm_recipe_parts_names[];
+extern const char *const omm_recipe_parts_names[], *const omm_recipe_activations_names[];
 
 /* Take what is adapted from a list as in YAML: names alone go into `targets`, the same bytes as ever;
  * patterns with layers into target_pattern.  Errors: CONFIG. */
