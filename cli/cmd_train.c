@@ -165,7 +165,6 @@ static omm_err check_out(const train_args *a) {
 }
 
 static omm_err open_run(train_run *r) {
-    omm_digest model = {0}; /* what a checkpoint belongs to */
     omm_isa isa = OMM_ISA_SCALAR;
     OMM_TRY(check_out(&r->args));
     if (r->args.full) OMM_TRY(train_full_check(&r->args));
@@ -182,7 +181,8 @@ static omm_err open_run(train_run *r) {
     OMM_TRY(cli_threads_measure(&r->threads, &r->model, isa, TRAIN_ROWS, OMM_ACTIVATIONS_F32));
     OMM_TRY(omm_pool_open(&r->pool, r->threads));
     OMM_TRY(omm_compute_init(&r->compute, r->pool, isa));
-    if (r->args.checkpoint && !r->args.full) OMM_TRY(omm_hash_file(&model, r->args.model));
+    const bool is_named = (r->args.checkpoint && !r->args.full) || r->args.report;
+    if (is_named) OMM_TRY(omm_hash_file(&r->base, r->args.model));
     if (r->args.full) return train_full_open(r);
     omm_trainer_options options = {.model = &r->model,
                                    .data = r->data,
@@ -191,7 +191,7 @@ static omm_err open_run(train_run *r) {
                                    .seed = omm_seed_from_u64(r->args.seed),
                                    .start = r->has_start ? &r->start : NULL,
                                    .like_start = train_is_like_start(&r->args),
-                                   .model_digest = model,
+                                   .model_digest = r->base,
                                    .cancelled = kept_run_is_stopped,
                                    .micro_tokens = r->plan.micro_tokens,
                                    .checkpoint_layers = r->plan.checkpoint_layers};

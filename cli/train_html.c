@@ -173,6 +173,30 @@ static omm_err put_facts(omm_buf *out, const json_t *root) {
     return omm_buf_printf(out, "</table>\n");
 }
 
+/* A text as it is, anything else as JSON has it. */
+static omm_err put_value(omm_buf *out, const json_t *value) {
+    if (json_is_string(value)) return put_text(out, json_string_value(value));
+    OMM_TRY(omm_json_write(out, value));
+    out->size--; /* its line end */
+    return OMM_OK;
+}
+
+/* What the run followed from. */
+static omm_err put_settings(omm_buf *out, const json_t *root) {
+    const char *key = NULL;
+    json_t *value = NULL;
+    OMM_TRY(omm_buf_printf(out, "<h2>Recipe</h2>\n<table class=\"facts\">\n"));
+    OMM_TRY(omm_buf_printf(out, "<tr><td>seed</td><td>"));
+    OMM_TRY(put_value(out, json_object_get(root, "seed")));
+    OMM_TRY(omm_buf_printf(out, "</td></tr>\n"));
+    json_object_foreach(json_object_get(root, "recipe"), key, value) {
+        OMM_TRY(omm_buf_printf(out, "<tr><td>%s</td><td>", key));
+        OMM_TRY(put_value(out, value));
+        OMM_TRY(omm_buf_printf(out, "</td></tr>\n"));
+    }
+    return omm_buf_printf(out, "</table>\n");
+}
+
 static omm_err put_row(omm_buf *out, const json_t *row) {
     OMM_TRY(omm_buf_printf(out, "<tr><td>"));
     OMM_TRY(put_text(out, json_string_value(json_object_get(row, "name"))));
@@ -217,5 +241,6 @@ omm_err train_html(omm_buf *out, const json_t *root) {
     OMM_TRY(put_curve(out, "Learning rate", json_object_get(curves, "learning_rate"), NULL));
     OMM_TRY(put_groups(out, "By skill", json_object_get(held, "skills")));
     OMM_TRY(put_groups(out, "By client", json_object_get(held, "clients")));
+    OMM_TRY(put_settings(out, root));
     return omm_buf_printf(out, "</body></html>\n");
 }

@@ -158,6 +158,41 @@ static void add_trained(json_t *root, const train_run *r, uint32_t steps) {
     json_object_set_new(root, "chain", json_string(hex));
 }
 
+/* What `train --recipe` takes to do the same again: without what a start adapter says, and of --full without what
+ * is about adapters. */
+static omm_err add_recipe(json_t *root, const train_run *r) {
+    static const char *const of_shape[] = {"rank",   "alpha",        "targets",
+                                           "rslora", "rank_pattern", "alpha_pattern"};
+    static const char *const of_adapters[] = {"parts", "dropout", "prox_mu", "b_rate_ratio",
+                                              "activations"};
+    json_t *recipe = NULL;
+    OMM_TRY(omm_recipe_to_json(&recipe, &r->recipe));
+    for (size_t i = 0; i < sizeof of_shape / sizeof *of_shape; i++)
+        if (r->full || train_is_like_start(&r->args)) (void)json_object_del(recipe, of_shape[i]);
+    for (size_t i = 0; i < sizeof of_adapters / sizeof *of_adapters; i++)
+        if (r->full) (void)json_object_del(recipe, of_adapters[i]);
+    OMM_TRY(omm_json_set(root, "recipe", recipe)); /* which has it from here on */
+    if (!r->args.galore) return OMM_OK;
+    OMM_TRY(omm_json_set_str(recipe, "optimizer", "galore"));
+    OMM_TRY(omm_json_set_int(recipe, "galore_rank", r->args.galore_rank));
+    OMM_TRY(omm_json_set_int(recipe, "galore_every", r->args.galore_every));
+    return omm_json_set_real(recipe, "galore_scale", (double)r->args.galore_scale);
+}
+
+/* Everything that the result follows from, beside the data. */
+static omm_err add_origin(json_t *root, const train_run *r) {
+    char text[OMM_DIGEST_HEX_SIZE];
+    json_t *start = json_array();
+    OMM_TRY(add_recipe(root, r));
+    omm_digest_hex(text, &r->base);
+    OMM_TRY(
+        omm_json_set(root, "base", json_pack("{s:s,s:s}", "file", r->args.model, "digest", text)));
+    OMM_TRY(omm_json_set_int(root, "seed", (int64_t)r->args.seed)); /* its option ends there */
+    for (size_t i = 0; i < r->args.start.count; i++)
+        json_array_append_new(start, json_string(r->args.start.items[i]));
+    return omm_json_set(root, "start", start);
+}
+
 omm_err train_result_json(json_t **out, const train_run *r, const omm_digest *file) {
     omm_train_result t = omm_course_result(r->course);
     omm_digest data = omm_dataset_digest(r->data);
@@ -228,6 +263,7 @@ omm_err train_report_write(const train_run *r, json_t *result, const char *folde
         OMM_TRY(train_groups(&groups, r));
         json_object_set_new(result, "held_out", groups);
     }
+    OMM_TRY(add_origin(result, r));
     OMM_TRY(omm_dir_make(folder));
     OMM_TRY(omm_path_join(path, folder, "report.json"));
     OMM_TRY(omm_json_save(path, result));

@@ -27,6 +27,7 @@ typedef struct train_memory {
 typedef struct train_run {
     train_args args;
     omm_model model;
+    omm_digest base; /* of its file; known with --checkpoint or --report, else zeros */
     omm_tokenizer *tokenizer;
     omm_dataset *data, *eval;
     omm_data_totals data_totals; /* of the whole file, before a split */

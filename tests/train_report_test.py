@@ -5,7 +5,7 @@ the data as text.
 
 usage: train_report_test.py SOURCE_DIR MESHMIND
 """
-import html.parser, json, math, os, pathlib, re, subprocess, sys, tempfile, time
+import hashlib, html.parser, json, math, os, pathlib, re, subprocess, sys, tempfile, time
 
 from live import check
 
@@ -157,6 +157,9 @@ def check_figures(page, report):
     if "energy_j" not in report:
         wanted["energy"] = "this machine does not tell"
     check(facts == wanted, f"on the page: {facts}, in the report: {wanted}")
+    settings = {"seed": report["seed"], **report["recipe"]}
+    shown = {key: text if isinstance(settings.get(key), str) else json.loads(text) for key, text in page.tables["Recipe"]}
+    check(shown == settings, f"recipe on the page: {shown}, in the report: {settings}")
     held = report.get("held_out", {})
     for title, key in GROUPS.items():
         rows = []
@@ -267,6 +270,26 @@ def check_counted(folder):
     check(abs(zoe["loss_before"] - alone) < 1e-9, f"loss of zoe: {zoe}, alone {alone}")
 
 
+def check_again(folder):
+    """From the report alone, with base and data: the same adapter.  What a start adapter says, or all weights have not, is not in it."""
+    first, report, _ = train(folder, "--targets", "ffn_*,q", "--rank-pattern", "q=3", "--parts", "b", "--lora-plus", 3, "--dropout", 0.1, "--seed", 2**63 - 1,
+                             "--optimizer", "sgd", "--momentum", 0.9, "--nesterov", "--schedule", "linear", "--lr", 0.0123)
+    base = hashlib.blake2b((BASE / "openmeshmind-tiny-F16.gguf").read_bytes(), digest_size=32).hexdigest()
+    check(report["base"]["digest"] == base and report["seed"] == 2**63 - 1 and report["start"] == [], f"origin: {report}")
+    (folder / "recipe.json").write_text(json.dumps(report["recipe"]))
+    done = subprocess.run([MESHMIND, "train", "-m", BASE / "openmeshmind-tiny-F16.gguf", "-d", folder / "t.jsonl", "-o", folder / "b.gguf", "--json",
+                           "--recipe", folder / "recipe.json", "--seed", str(report["seed"])], capture_output=True, text=True)
+    again = json.loads(done.stdout.splitlines()[-1])
+    check(again["adapter_digest"] == first["adapter_digest"] == report["adapter_digest"], f"again: {again}")
+    command = [MESHMIND, "train", "-m", BASE / "openmeshmind-tiny-F16.gguf", "-d", folder / "t.jsonl", "--steps", "1", "--report", folder / "more"]
+    for options, start, absent, present in (
+            (["-o", folder / "b.gguf", "--start", f"{folder / 'a.gguf'}=0.5"], [f"{folder / 'a.gguf'}=0.5"], {"rank", "alpha", "targets"}, {"parts": "ab"}),
+            (["-o", folder / "f.gguf", "--full", "--optimizer", "galore"], [], {"rank", "parts", "activations"}, {"optimizer": "galore", "galore_rank": 32})):
+        subprocess.run([*map(str, [*command, *options])], capture_output=True, check=True)
+        report = json.loads((folder / "more" / "report.json").read_text())
+        check(report["start"] == start and not absent & set(report["recipe"]) and present.items() <= report["recipe"].items(), f"{options}: {report}")
+
+
 with tempfile.TemporaryDirectory(prefix="omm-report-") as name:
     folder = pathlib.Path(name)
     (folder / "t.jsonl").write_text("".join((BASE / "train.jsonl").read_text().splitlines(True)[:10]))
@@ -287,4 +310,5 @@ with tempfile.TemporaryDirectory(prefix="omm-report-") as name:
     check_energy(folder)
     check_folder(folder)
     check_counted(folder)
+    check_again(folder)
     print("report.json and report.html hold what they should")

@@ -1,12 +1,15 @@
 /* recipe.c - one table describes every field; validation, bytes and YAML follow from it. */
 #include "omm/recipe.h"
 
+#include "omm/json.h"
 #include "omm/lora.h"
 #include "recipe_internal.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+const char *const omm_recipe_parts_names[] = {"ab", "a", "b", "core", NULL};
 const char *const omm_recipe_optimizers[] = {"adamw", "sgd", "adafactor", NULL};
 const char *const omm_recipe_schedules[] = {"cosine", "linear", "constant", NULL};
 const char *const omm_recipe_activations_names[] = {"f32", "q8", NULL};
@@ -81,24 +84,35 @@ static double get_number(const omm_recipe *recipe, const field *f) {
     return (double)omm_f32_of_bits(bits);
 }
 
-/* A number that stands for a name. */
-static bool is_choice(const field *f) {
-    static const size_t choices[] = {
-        offsetof(omm_recipe, targets), offsetof(omm_recipe, parts), offsetof(omm_recipe, optimizer),
-        offsetof(omm_recipe, schedule), offsetof(omm_recipe, activations)};
-    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
-        if (choices[i] == f->offset) return true;
+/* Numbers that stand for names; those of `targets` are bits. */
+static const struct {
+    size_t offset;
+    const char *const *names;
+} s_choices[] = {{offsetof(omm_recipe, targets), NULL},
+                 {offsetof(omm_recipe, parts), omm_recipe_parts_names},
+                 {offsetof(omm_recipe, optimizer), omm_recipe_optimizers},
+                 {offsetof(omm_recipe, schedule), omm_recipe_schedules},
+                 {offsetof(omm_recipe, activations), omm_recipe_activations_names}};
+
+/* False: a number. */
+static bool is_choice(const char *const **names, const field *f) {
+    for (size_t i = 0; i < sizeof s_choices / sizeof *s_choices; i++)
+        if (s_choices[i].offset == f->offset) {
+            *names = s_choices[i].names;
+            return true;
+        }
     return false;
 }
 
 bool omm_recipe_difference(char out[OMM_RECIPE_DIFFERENCE_BYTES], const omm_recipe *there,
                            const omm_recipe *here) {
     const char *other = NULL;
+    const char *const *names = NULL;
     for (size_t i = 0; i < FIELD_COUNT && !other; i++) {
         const field *f = &s_fields[i];
         if (get_bits(there, f) == get_bits(here, f)) continue;
         other = f->name;
-        if (is_choice(f)) continue;
+        if (is_choice(&names, f)) continue;
         (void)snprintf(out, OMM_RECIPE_DIFFERENCE_BYTES, "%s is %.*g there, %.*g here", f->name,
                        f->real ? 7 : 10, get_number(there, f), f->real ? 7 : 10,
                        get_number(here, f));
@@ -262,8 +276,6 @@ omm_err omm_recipe_decode(omm_recipe *out, omm_bytes in) {
 
 /* --- YAML ---------------------------------------------------------------------------------- */
 
-const char *const omm_recipe_parts_names[] = {"ab", "a", "b", "core", NULL};
-
 #define Y_U32(member, ...) OMM_CONFIG_U32(omm_recipe_yaml, member, __VA_ARGS__)
 #define Y_REAL(member, ...) OMM_CONFIG_REAL(omm_recipe_yaml, member, __VA_ARGS__)
 
@@ -362,4 +374,61 @@ omm_err omm_recipe_from_yaml(omm_recipe *out, const omm_recipe_yaml *yaml) {
     OMM_TRY(omm_recipe_validate(&read));
     *out = read;
     return OMM_OK;
+}
+
+/* --- JSON ---------------------------------------------------------------------------------- */
+
+/* With the fewest digits that give this float back: 0.01, not 0.00999999978. */
+static double fewest_digits(float value) {
+    char text[32];
+    double read = 0;
+    for (int digits = 1; digits <= 9; digits++) {
+        (void)snprintf(text, sizeof text, "%.*g", digits, (double)value);
+        read = strtod(text, NULL);
+        if ((float)read == value) break;
+    }
+    return read;
+}
+
+static json_t *targets_json(const omm_recipe *r) {
+    char list[OMM_RECIPE_TEXT] = "";
+    size_t used = 0;
+    if (r->target_pattern[0]) return json_string(r->target_pattern);
+    if (r->targets == OMM_LORA_ALL_TARGETS) return json_string("all");
+    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
+        if (r->targets & 1U << t)
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? "," : "",
+                                     omm_lora_target_name((omm_lora_target)t));
+    return json_string(list);
+}
+
+static bool is_switch(const field *f) {
+    return f->offset == offsetof(omm_recipe, nesterov) ||
+           f->offset == offsetof(omm_recipe, relative_step) ||
+           f->offset == offsetof(omm_recipe, rslora);
+}
+
+static json_t *field_json(const omm_recipe *r, const field *f) {
+    const char *const *names = NULL;
+    const uint32_t bits = get_bits(r, f);
+    if (is_choice(&names, f)) return names ? json_string(names[bits]) : targets_json(r);
+    if (f->real) return json_real(fewest_digits(omm_f32_of_bits(bits)));
+    return is_switch(f) ? json_boolean(bits) : json_integer(bits);
+}
+
+omm_err omm_recipe_to_json(json_t **out, const omm_recipe *recipe) {
+    json_t *all = json_object();
+    omm_err err = all ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "no memory for a recipe");
+    for (size_t i = 0; err == OMM_OK && i < FIELD_COUNT; i++)
+        err = omm_json_set(all, s_fields[i].name, field_json(recipe, &s_fields[i]));
+    for (size_t i = 0; err == OMM_OK && i < TEXT_COUNT; i++) {
+        const char *text = (const char *)recipe + s_texts[i];
+        if (s_texts[i] != offsetof(omm_recipe, target_pattern) && text[0])
+            err = omm_json_set_str(all, s_text_names[i], text);
+    }
+    if (err == OMM_OK)
+        *out = all;
+    else
+        json_decref(all);
+    return err;
 }

@@ -1,6 +1,7 @@
 /* Recipe: bytes round trip, every refusal names its field, YAML defaults equal the C defaults. */
 #include "omm/recipe.h"
 
+#include "omm/json.h"
 #include "omm/lora.h"
 #include "omm_test.h"
 
@@ -364,6 +365,45 @@ static void yaml(void) {
     omm_arena_fini(&arena);
 }
 
+/* Read as YAML, what is written as JSON is the same recipe; numbers are as people write them. */
+static void json(void) {
+    omm_recipe recipes[5];
+    for (size_t i = 0; i < 5; i++) recipes[i] = omm_recipe_default();
+    recipes[1].targets = 5;
+    recipes[1].optimizer = OMM_RECIPE_SGD;
+    recipes[1].momentum = 0.9F;
+    recipes[1].nesterov = recipes[1].rslora = 1;
+    recipes[1].schedule = OMM_RECIPE_CONSTANT;
+    recipes[1].learning_rate = 1.0F / 3;
+    recipes[1].seed_lane = UINT32_MAX;
+    recipes[2].optimizer = OMM_RECIPE_ADAFACTOR;
+    recipes[2].relative_step = 1;
+    recipes[2].activations = OMM_RECIPE_Q8;
+    recipes[2].alpha = 4095.9998F;
+    recipes[3].parts = OMM_RECIPE_PARTS_CORE;
+    CHECK_OK(omm_recipe_set_targets(&recipes[4], "blk.0-1.*,ffn_*"));
+    CHECK_OK(omm_recipe_set_patterns(&recipes[4], "q=4", "v=0.5"));
+    for (size_t i = 0; i < 5; i++) {
+        json_t *written = NULL;
+        omm_arena arena;
+        omm_recipe_yaml yaml_of = {0};
+        omm_recipe read = {0};
+        omm_buf text;
+        omm_arena_init(&arena, 1 << 20);
+        omm_buf_init(&text, 1 << 16);
+        CHECK_OK(omm_recipe_to_json(&written, &recipes[i]));
+        CHECK_OK(omm_json_write(&text, written));
+        if (i == 0) CHECK(strstr((const char *)text.data, "\"learning_rate\":0.01,") != NULL);
+        CHECK_OK(omm_config_parse(&yaml_of, omm_recipe_fields, omm_buf_view(&text), "recipe.json",
+                                  &arena));
+        CHECK_OK(omm_recipe_from_yaml(&read, &yaml_of));
+        CHECK(is_same(&read, &recipes[i]));
+        json_decref(written);
+        omm_buf_fini(&text);
+        omm_arena_fini(&arena);
+    }
+}
+
 int main(void) {
     round_trip();
     versions();
@@ -376,5 +416,6 @@ int main(void) {
     plans();
     no_matches();
     yaml();
+    json();
     return 0;
 }

@@ -22,6 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct json_t;
 struct omm_lora;
 struct omm_lora_plan;
 struct omm_lora_shape;
@@ -176,5 +177,8 @@ OMM_CHECKED omm_err omm_recipe_set_patterns(omm_recipe *recipe, const char *rank
 
 /* Errors: CONFIG. */
 OMM_CHECKED omm_err omm_recipe_from_yaml(omm_recipe *out, const omm_recipe_yaml *yaml);
+/* The other way: a mapping that has every member but empty patterns, and whose text read as YAML gives the
+ * same recipe.  The caller decrefs.  Errors: NOMEM. */
+OMM_CHECKED omm_err omm_recipe_to_json(struct json_t **out, const omm_recipe *recipe);
 
 #endif
