@@ -10,6 +10,8 @@
 
 #include <string.h>
 
+#define YAML_BYTES_MAX ((size_t)1 << 24)
+
 /* Both files that every check here builds on; reported once by audit_run. */
 static bool has_base(audit *a) {
     if (a->ev.run_file.err == OMM_OK && a->ev.rounds_file.err == OMM_OK) return true;
@@ -103,16 +105,19 @@ static void check_global(audit *a, const char *path, const omm_offer *o, uint32_
 }
 
 static void check_offer_message(audit *a, const char *path, const omm_offer *o, size_t r) {
-    const omm_digest zero = {{0}};
-    const omm_digest *previous = r ? &a->ev.lines[r - 1].digest : &zero;
+    const omm_digest *previous = r ? &a->ev.lines[r - 1].digest : &a->agreed;
     const char *field = offer_differs(o, &a->ev.run);
     if (field) audit_fail(a, path, "%s is not what run.json says", field);
     if (a->has_facts && o->deadline_ms != a->facts.deadline_ms)
         audit_fail(a, path, "deadline_ms is %llu, and scenario.yaml says %llu",
                    (unsigned long long)o->deadline_ms, (unsigned long long)a->facts.deadline_ms);
     if (o->round != r) audit_fail(a, path, "is of round %u", o->round);
-    if (!omm_digest_equal(&o->previous, previous))
-        audit_fail(a, path, "does not follow the line of round %zu in rounds.jsonl", r - (r > 0));
+    if (r == 0 && !omm_digest_equal(&o->previous, previous))
+        audit_fail(a, path,
+                   "the nodes agreed to something else than what run.json, scenario.yaml and "
+                   "policy.yaml say: one of them has changed since");
+    if (r > 0 && !omm_digest_equal(&o->previous, previous))
+        audit_fail(a, path, "does not follow the line of round %zu in rounds.jsonl", r - 1);
     if (!same_selection(o, evidence_at_hand(&a->ev, r)))
         audit_fail(a, path, "selected nodes are not those of rounds.jsonl");
     for (size_t q = 0; q < r; q++)
@@ -150,8 +155,23 @@ static void check_offer(audit *a, size_t r) {
     omm_arena_fini(&arena);
 }
 
+/* Zeros, which nobody signs, where it cannot be read. */
+static void read_agreed(audit *a) {
+    omm_buf scenario, policy;
+    omm_buf_init(&scenario, YAML_BYTES_MAX);
+    omm_buf_init(&policy, YAML_BYTES_MAX);
+    if (audit_read(a, &scenario, "scenario.yaml") && audit_read(a, &policy, "policy.yaml"))
+        (void)audit_expect(
+            a,
+            omm_run_agreed(&a->agreed, &a->ev.run, omm_buf_view(&scenario), omm_buf_view(&policy)),
+            "run.json");
+    omm_buf_fini(&scenario);
+    omm_buf_fini(&policy);
+}
+
 void audit_offers(audit *a) {
     if (!has_base(a)) return;
+    read_agreed(a);
     for (size_t r = 0; r < a->ev.round_count && audit_round(a, r); r++) check_offer(a, r);
 }
 

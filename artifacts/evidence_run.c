@@ -8,6 +8,7 @@
 
 #define NAME_BYTES_MAX 256u
 #define RECIPE_BYTES_MAX 65536u
+#define TEXT_BYTES_MAX ((size_t)1 << 28)
 
 static void put_base(record_out *r, const omm_run_record *run) {
     record_out base = record_begin();
@@ -89,6 +90,26 @@ omm_err omm_run_record_write(omm_buf *out, const omm_run_record *run) {
     record_put_u64(&test, "items", run->test_items);
     record_put_record(&r, "test", &test);
     return record_finish(out, &r);
+}
+
+omm_err omm_run_agreed(omm_digest *out, const omm_run_record *record, omm_bytes scenario_yaml,
+                       omm_bytes policy_yaml) {
+    static const char purpose[] = "omm.agreed";
+    omm_run_record nobody = *record;
+    omm_buf text;
+    omm_hasher h;
+    nobody.node_count = 0;
+    omm_buf_init(&text, TEXT_BYTES_MAX);
+    const omm_err err = omm_run_record_write(&text, &nobody);
+    const omm_digest parts[] = {omm_hash(omm_buf_view(&text)), omm_hash(scenario_yaml),
+                                omm_hash(policy_yaml)};
+    omm_hasher_init(&h);
+    omm_hasher_update(&h, omm_bytes_of(purpose, sizeof purpose - 1));
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        omm_hasher_update(&h, omm_bytes_of(parts[i].b, sizeof parts[i].b));
+    if (err == OMM_OK) *out = omm_hasher_final(&h);
+    omm_buf_fini(&text);
+    return err;
 }
 
 static void get_run_id(record_in *r, char out[OMM_RUN_ID_SIZE]) {

@@ -51,6 +51,30 @@ static void copy_from(const char *dir, const char *path, const char *other,
     omm_buf_fini(&bytes);
 }
 
+/* As whoever has both keys ends a run that says something else. */
+static void close_again(const char *dir) {
+    omm_buf text;
+    omm_arena arena;
+    omm_envelope env;
+    omm_close end;
+    omm_buf_init(&text, BUF_MAX);
+    omm_arena_init(&arena, BUF_MAX);
+    kit_read(&text, dir, "close.env");
+    CHECK_OK(omm_envelope_open_as(&env, OMM_CONTEXT_CLOSE, omm_buf_view(&text)));
+    CHECK_OK(omm_close_decode(&end, env.payload, &arena));
+    CHECK_OK(omm_bundle_evidence_digest(&end.eval_digest, dir));
+    omm_buf payload;
+    omm_buf_init(&payload, BUF_MAX);
+    CHECK_OK(omm_close_encode(&payload, &end));
+    omm_buf_clear(&text);
+    CHECK_OK(
+        omm_envelope_seal(&text, OMM_CONTEXT_CLOSE, omm_buf_view(&payload), &s_kit.coordinator));
+    kit_write(dir, "close.env", omm_buf_view(&text));
+    omm_buf_fini(&payload);
+    omm_arena_fini(&arena);
+    omm_buf_fini(&text);
+}
+
 typedef struct forgery {
     const char *name;
     void (*change)(const char *dir);
@@ -73,6 +97,30 @@ static void measured_verdict(const char *dir) {
 
 static void policy(const char *dir) {
     edit(dir, "policy.yaml", NULL, "threshold: 0.3", "threshold: 0.1");
+}
+
+static void policy_and_close(const char *dir) {
+    policy(dir);
+    close_again(dir);
+}
+
+static void test_and_close(const char *dir) {
+    omm_buf text;
+    omm_buf_init(&text, BUF_MAX);
+    kit_read(&text, dir, "run.json");
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    char *digest = strstr((char *)text.data, "\"test\":{\"digest\":\"");
+    CHECK(digest != NULL);
+    digest += strlen("\"test\":{\"digest\":\"");
+    *digest = *digest == '0' ? '1' : '0';
+    kit_write(dir, "run.json", omm_bytes_of(text.data, text.size - 1));
+    omm_buf_fini(&text);
+    close_again(dir);
+}
+
+static void base_and_close(const char *dir) {
+    edit(dir, "run.json", "\"base\"", "\"bytes\":", "\"bytes\":1");
+    close_again(dir);
 }
 
 static void scenario(const char *dir) {
@@ -346,6 +394,12 @@ static const forgery s_forgeries[] = {
     {"a measured verdict edited", measured_verdict, "verdicts", "measured/gates.json", false,
      false},
     {"the policy edited", policy, "close", "close.env", true, false},
+    {"the policy edited, and the end signed again", policy_and_close, "offers", "offers/r000.env",
+     true, false},
+    {"other held-out data named, and the end signed again", test_and_close, "offers",
+     "offers/r000.env", true, false},
+    {"another size of the base named, and the end signed again", base_and_close, "offers",
+     "offers/r000.env", true, false},
     {"the scenario edited", scenario, "run", "scenario.yaml", true, false},
     {"a submission's files dropped", submission_files, "submissions", "submissions/", true, false},
     {"a submission of the last round dropped, all recomputed", last_submission, "close",
@@ -615,7 +669,8 @@ static void test_readers(void) {
         CHECK_OK(omm_bundle_judge(&j, dir, NULL, NULL, i ? kit_read_scenario : NULL));
         for (size_t k = 0; k < j.evidence.count; k++)
             if (strcmp(j.evidence.items[k].metric, "evidence_faults") == 0)
-                CHECK_EQ(j.evidence.items[k].value, 1 + i); /* the run's id is another */
+                CHECK_EQ(j.evidence.items[k].value,
+                         2 + i); /* what was agreed, the end; the run's id */
         omm_judgement_fini(&j);
     }
     CHECK_OK(omm_dir_remove(dir));

@@ -170,6 +170,7 @@ typedef struct audit {
     omm_scenario_reader read_scenario; /* NULL: not here */
     bool has_facts;                    /* scenario.yaml could be read, and agrees with run.json: */
     omm_scenario_facts facts;
+    omm_digest agreed;         /* what round 0 follows: run.json, scenario.yaml, policy.yaml */
     size_t signed_count;       /* accepted ones that the enrolled node has signed */
     audit_residual *residuals; /* (residual_count) ascending; audit_submissions notes them */
     size_t residual_count, residual_capacity;

@@ -805,6 +805,16 @@ static void make_end(maker *m) {
     omm_buf_fini(&out);
 }
 
+/* What round 0 follows. */
+static void take_agreed(maker *m) {
+    omm_buf policy;
+    omm_buf_init(&policy, BUF_MAX);
+    CHECK_OK(omm_bundle_file_read(&policy, m->k->dir, "policy.yaml"));
+    CHECK_OK(
+        omm_run_agreed(&m->previous, &m->run, omm_buf_view(&m->scenario), omm_buf_view(&policy)));
+    omm_buf_fini(&policy);
+}
+
 void kit_make_open(kit *k, const kit_options *options) {
     maker m;
     memset(&m, 0, sizeof m);
@@ -821,6 +831,7 @@ void kit_make_open(kit *k, const kit_options *options) {
     put(&m, "scenario.yaml", &m.scenario);
     put_policy(&m);
     make_run(&m);
+    take_agreed(&m);
     for (size_t i = 0; i < KIT_NODES; i++) m.residual[i] = zero_vector();
     for (size_t i = 0; i < KIT_VALUES; i++) m.master[i] = made_up(99, 0, i);
     put_state(&m, 0);

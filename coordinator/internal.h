@@ -140,7 +140,7 @@ struct omm_coord {
         ahead; /* rounds that a node has had and this run has not: 0, or the first such count */
     bool has_loss;
     double loss;         /* of the published adapter */
-    omm_digest previous; /* of the last line of rounds.jsonl */
+    omm_digest previous; /* of the last line of rounds.jsonl, or of what was agreed */
     uint32_t begins;     /* the state that the round begins from; its values are in the bundle */
     omm_buf sent;        /* what nodes get of it; empty: coord_state_hold makes it */
     omm_arena sent_arena;

@@ -177,6 +177,7 @@ omm_err omm_coord_round_line(omm_buf *line, uint64_t *at, omm_coord *c, uint32_t
 static omm_err load_previous(omm_coord *c) {
     omm_rows *rows = NULL;
     bool more = false;
+    OMM_TRY(omm_run_agreed(&c->previous, c->o.run, c->o.scenario_yaml, c->o.policy_yaml));
     OMM_TRY(omm_db_query(&rows, c->db,
                          "SELECT line FROM round WHERE line IS NOT NULL AND round < ?"
                          " ORDER BY round DESC LIMIT 1",

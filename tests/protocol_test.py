@@ -12,7 +12,7 @@ sys.dont_write_bytecode = True
 from protocol_peer import (BASE, CHUNK, CHUNKS_MAX, KINDS, ORDER, P, ZSTD, blake, codec_of, context, decode, decode_fields, encode, f32,
                            key_from_seed, layout_digest, limit, mean, mod_order, norm, open_envelope, payload_decode, payload_encode, point_bytes,
                            read_reasons, rows_of, seal, sent_decode, sign, verify)
-from records_peer import manifest_verify, recipe_decode
+from records_peer import manifest_verify, recipe_decode, spell
 from records_vectors import check_record_vectors, digest, minisign_check, reason_of, record_vectors
 
 
@@ -537,13 +537,19 @@ def check_judgement(run, record, state):
         state["loss"] = record["eval"]["loss"] if published else state["loss"]
 
 
+def agreed(bundle, run):
+    """What round 0 follows."""
+    texts = [spell({**run, "nodes": []}).encode() + b"\n", (bundle / "scenario.yaml").read_bytes(), (bundle / "policy.yaml").read_bytes()]
+    return blake(b"omm.agreed" + b"".join(blake(text) for text in texts))
+
+
 def check_round(bundle, run, number, line, before, master, state):
     """Returns the master after it."""
     data = (bundle / "offers" / f"r{number:03}.env").read_bytes()
     key, payload = open_envelope("offer", data)
     offer, record = decode("Offer", payload), json.loads(line)
     check(key.hex() == run["coordinator_key"] and offer["round"] == number and blake(data).hex() == record["offer"], "offer")
-    check(offer["previous"] == (blake(before) if before else bytes(32)), "chain", number)
+    check(offer["previous"] == (blake(before) if before else agreed(bundle, run)), "chain", number)
     seed = blake(b"omm seed" + struct.pack("<Q", run["seed"]))
     check(offer["nonce"] == blake(struct.pack("<II", 1, number), key=seed), "nonce", number)
     check(offer["adapter"]["layout_digest"] == layout_digest(run["adapter"]["layout"]), "layout digest")

@@ -76,6 +76,12 @@ typedef struct omm_run_record {
  * NOT_FOUND (a member is missing), VERSION, TOO_BIG, NOMEM. */
 OMM_CHECKED omm_err omm_run_record_write(omm_buf *out, const omm_run_record *record);
 OMM_CHECKED omm_err omm_run_record_parse(omm_run_record *out, omm_arena *arena, omm_bytes text);
+/* What round 0 follows: its offer's `previous`, so that every node signs for all of it.
+ *   BLAKE2b-256("omm.agreed" || BLAKE2b-256 each of run.json as it is with an empty list of nodes (who may
+ *   still join), of scenario.yaml and of policy.yaml)
+ * Errors: those of writers. */
+OMM_CHECKED omm_err omm_run_agreed(omm_digest *out, const omm_run_record *record,
+                                   omm_bytes scenario_yaml, omm_bytes policy_yaml);
 
 typedef struct omm_round_accepted {
     omm_digest node;

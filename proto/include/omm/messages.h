@@ -79,9 +79,11 @@ typedef struct omm_offer {
     uint64_t tokens_max;        /* per submission */
     const omm_digest *selected; /* (selected_count) node ids, strictly ascending */
     size_t selected_count;
-    omm_digest previous; /* BLAKE2b-256 of the previous line of rounds.jsonl; zero for round 0 */
-    bool is_canary;      /* for the one node in `selected`: train on `canary`, which is public */
-    omm_blob canary;     /* chat examples, JSONL; canonical is its digest */
+    omm_digest
+        previous;    /* BLAKE2b-256 of the previous line of rounds.jsonl; of round 0: of what was
+                            agreed (artifacts, omm_run_agreed) */
+    bool is_canary;  /* for the one node in `selected`: train on `canary`, which is public */
+    omm_blob canary; /* chat examples, JSONL; canonical is its digest */
 } omm_offer;
 
 typedef struct omm_submission {
