@@ -165,7 +165,7 @@ int audit_item_compare(const void *a, const void *b) {
 
 void audit_seed_add(omm_hasher *seed, const omm_round_record *round) {
     for (size_t i = 0; i < round->accepted_count; i++)
-        omm_hasher_update(seed, omm_bytes_of(round->accepted[i].receipt.b, 32));
+        omm_hasher_update(seed, omm_bytes_of(round->accepted[i].submission.b, 32));
 }
 
 omm_digest audit_rank(const omm_digest *seed, const omm_digest *submission) {

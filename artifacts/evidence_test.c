@@ -145,6 +145,8 @@ static omm_digest digest_of(size_t number) {
 }
 
 /* A line with so many of each; its lists live in `arena`. */
+enum { DRAWN = 12 };
+
 static omm_round_record round_of(omm_arena *arena, size_t count, size_t refused_count) {
     static const double norms[] = {0, 1.5, 1e-300, 1e22, 0.1, 7};
     omm_digest *nodes = omm_arena_alloc(arena, count + 1, sizeof *nodes);
@@ -402,6 +404,59 @@ static void test_lines(void) {
     omm_arena_fini(&arena);
 }
 
+/* Where of two rounds' submissions stand in the order of what is repeated. */
+static void order_of(uint32_t out[DRAWN], omm_arena *arena, const omm_round_record rounds[2]) {
+    omm_audit_item *order = NULL;
+    size_t count = 0;
+    CHECK_OK(omm_audit_order(&order, &count, arena, rounds, 2));
+    CHECK_EQ(count, DRAWN);
+    for (size_t i = 0; i < count; i++) out[i] = order[i].round * DRAWN + order[i].index;
+}
+
+/* No receipt moves it, which the coordinator could sign until he likes it; any submission does. */
+static void test_audit_order(void) {
+    uint32_t first[DRAWN], again[DRAWN];
+    omm_arena arena;
+    omm_arena_init(&arena, 1 << 20);
+    omm_round_record rounds[2] = {round_of(&arena, DRAWN / 2, 0), round_of(&arena, DRAWN / 2, 0)};
+    omm_round_accepted own[DRAWN / 2], *last = &own[DRAWN / 2 - 1];
+    memcpy(own, rounds[1].accepted, sizeof own);
+    rounds[1].accepted = own;
+    order_of(first, &arena, rounds);
+    last->receipt.b[0] ^= 1;
+    order_of(again, &arena, rounds);
+    CHECK(same_bytes(first, again, sizeof first));
+    last->submission.b[0] ^= 1;
+    order_of(again, &arena, rounds);
+    CHECK(!same_bytes(first, again, sizeof first));
+    omm_arena_fini(&arena);
+}
+
+/* Any of what was agreed is in its digest; who has joined is not. */
+static void test_agreed(void) {
+    const omm_bytes scenario = omm_bytes_str("name: a\n"), policy = omm_bytes_str("gates: {}\n");
+    omm_run_node nodes[1] = {{.name = "a", .client = ""}};
+    omm_segment segment = {"a", 1, 2, 0};
+    omm_run_record run = {.name = "run", .rounds = 1, .layout = {&segment, 1, 2}};
+    omm_digest want, got;
+    memset(run.run_id, '0', sizeof run.run_id - 1);
+    run.base.name = run.base.architecture = "x";
+    run.value_max = 1;
+    run.weight_sum_max = 1;
+    CHECK_OK(omm_run_agreed(&want, &run, scenario, policy));
+    run.nodes = nodes;
+    run.node_count = 1;
+    CHECK_OK(omm_run_agreed(&got, &run, scenario, policy));
+    CHECK(omm_digest_equal(&want, &got));
+    CHECK_OK(omm_run_agreed(&got, &run, policy, scenario));
+    CHECK(!omm_digest_equal(&want, &got));
+    CHECK_OK(omm_run_agreed(&got, &run, scenario, omm_bytes_str("gates: {} \n")));
+    CHECK(!omm_digest_equal(&want, &got));
+    run.test_items = 1;
+    CHECK_OK(omm_run_agreed(&got, &run, scenario, policy));
+    CHECK(!omm_digest_equal(&want, &got));
+}
+
 int main(void) {
     test_paths();
     test_refused();
@@ -410,5 +465,7 @@ int main(void) {
     test_round_lists();
     test_rounds_change();
     test_records();
+    test_audit_order();
+    test_agreed();
     return 0;
 }

@@ -122,7 +122,7 @@ OMM_CHECKED omm_err evidence_ledger(evidence *ev, evidence_ledger_each each, voi
 /* The lists of a line that omm_round_record_parse takes; out's other members are what that gave.  Errors: NOMEM, FORMAT (it
  * is no such line, or not this one). */
 OMM_CHECKED omm_err round_lists_read(omm_round_record *out, omm_arena *arena, omm_bytes line);
-/* What omm_audit_order sorts by.  The seed is the digest over all accepted receipts. */
+/* What omm_audit_order sorts by.  The seed is the digest over all accepted submissions. */
 void audit_seed_add(omm_hasher *seed, const omm_round_record *round);
 omm_digest audit_rank(const omm_digest *seed, const omm_digest *submission);
 int audit_item_compare(const void *a, const void *b); /* of omm_audit_item */

@@ -213,8 +213,8 @@ OMM_CHECKED omm_err omm_repro_record_write(omm_buf *out, const omm_repro_record 
 OMM_CHECKED omm_err omm_repro_record_parse(omm_repro_record *out, omm_arena *arena, omm_bytes text);
 
 /* Which submissions the reproducibility gate repeats: ascending by BLAKE2b(seed || submission
- * digest) with seed = BLAKE2b of all accepted receipts' digests in order of rounds.jsonl, so it
- * is fixed only after everything is signed.
+ * digest) with seed = BLAKE2b of all accepted submissions' digests in order of rounds.jsonl: fixed only
+ * after the last is signed, and by nodes alone (of a receipt the coordinator can make many).
  *
  *   order  (total accepted) pairs of round and index in `accepted`, best first; in `arena`
  *
