@@ -51,10 +51,12 @@ static omm_err add_arguments(uint32_t *out, omm_grammar *g, const omm_grammar_to
     return grammar_add_arguments(out, g, tool->name, tool->parameters, tool->strict);
 }
 
-/* In a grammar of its own. */
+/* In a grammar of its own, in which strings have no patterns: of a tool that is not strict they decide nothing, and each
+ * tool would have the work of all. */
 static omm_err try_arguments(const omm_grammar_tool *tool) {
     omm_grammar *g = NULL;
     OMM_TRY(grammar_open(&g));
+    g->patterns.work = g->patterns.work_max = PATTERN_WORK_MAX;
     omm_err err = add_arguments(&g->root, g, tool);
     if (err == OMM_OK) err = grammar_finish_root(g);
     omm_grammar_close(g);
@@ -134,10 +136,16 @@ static omm_err make_calls(omm_grammar *g, const omm_grammar_calls *calls, how_mu
     return check_begun(g);
 }
 
-static omm_err open_calls(omm_grammar **out, const omm_grammar_calls *calls, how_much much) {
+/* *spent: on patterns, by all tries of one list: together no more than two full ones. */
+static omm_err open_calls(omm_grammar **out, const omm_grammar_calls *calls, how_much much,
+                          uint32_t *spent) {
     omm_grammar *g = NULL;
     OMM_TRY(grammar_open(&g));
+    g->patterns.work = *spent;
+    g->patterns.work_max =
+        PATTERN_WORK_MAX + (*spent < PATTERN_WORK_MAX ? *spent : PATTERN_WORK_MAX);
     const omm_err err = make_calls(g, calls, much);
+    *spent = g->patterns.work;
     if (err != OMM_OK) {
         omm_grammar_close(g);
         return err;
@@ -148,11 +156,12 @@ static omm_err open_calls(omm_grammar **out, const omm_grammar_calls *calls, how
 
 omm_err omm_grammar_open_calls(omm_grammar **out, const omm_grammar_calls *calls) {
     omm_err err = OMM_ERR_UNSUPPORTED;
+    uint32_t spent = 0;
     OMM_ASSERT(calls->tool_count >= 1 && calls->tool_count <= OMM_GRAMMAR_TOOLS_MAX);
     OMM_ASSERT(calls->calls_max >= 1 && calls->calls_max <= OMM_CHAT_CALLS_MAX);
     OMM_ASSERT(calls->stop_count <= GRAMMAR_STOPS_MAX);
     for (int much = ALL; much < HOW_MUCH_COUNT; much++) {
-        err = open_calls(out, calls, (how_much)much);
+        err = open_calls(out, calls, (how_much)much, &spent);
         if (err != OMM_ERR_UNSUPPORTED && err != OMM_ERR_TOO_BIG) break;
     }
     return err;

@@ -531,6 +531,34 @@ static void test_too_much_together(void) {
     json_decref(t.root);
 }
 
+/* Patterns that are too much, in as many tools as there may be, of which one makes no grammar: tools are tried one by one, and
+ * the work on patterns is bounded for all of them together. */
+static void test_work_together(void) {
+    tools t;
+    char names[OMM_GRAMMAR_TOOLS_MAX][16];
+    omm_grammar *g = NULL;
+    const char *heavy = "a.{20}b.{20}c$";
+    json_t *parameters = json_pack("{s:s, s:{s:{s:s}, s:{s:s}}}", "type", "object", "properties",
+                                   "a", "pattern", heavy, "b", "pattern", heavy);
+    read_tools(&t, "[{\"name\": \"f\", \"parameters\": " OBJECT(
+                       "\"a\": {\"$ref\": \"#\"}") ", \"required\": [\"a\"]}}]");
+    for (unsigned i = 1; i < OMM_GRAMMAR_TOOLS_MAX; i++) {
+        snprintf(names[i], sizeof names[i], "tool_%u", i);
+        t.list[i] = (omm_grammar_tool){names[i], parameters, false};
+    }
+    t.calls.tool_count = OMM_GRAMMAR_TOOLS_MAX;
+    const size_t asked = omm_mem_asked();
+    CHECK_OK(omm_grammar_open_calls(&g, &t.calls));
+    CHECK(g->patterns.work > PATTERN_WORK_MAX / 2 && g->patterns.work <= 2 * PATTERN_WORK_MAX);
+    /* measured: 157 MiB, and 580 where each has the work of all */
+    CHECK(omm_mem_asked() - asked < OMM_GRAMMAR_TOOLS_MAX * (size_t)(4 << 20));
+    check_text(g, CALL("tool_63", "{\"a\": \"x\"}"), true);
+    check_text(g, CALL("tool_63", "{\"c\": \"x\"}"), false);
+    omm_grammar_close(g);
+    json_decref(parameters);
+    json_decref(t.root);
+}
+
 static void test_memory(void) {
     tools t;
     size_t failed = 0;
@@ -852,6 +880,7 @@ int main(void) {
     test_left_out();
     test_too_much();
     test_too_much_together();
+    test_work_together();
     test_memory();
     for (unsigned marks = 0; marks < 3; marks++) {
         test_drawn(false, marks);

@@ -23,6 +23,7 @@ typedef struct builder {
     nodes n;
     uint32_t least;
     uint32_t first;                         /* state of the table that is the first of these */
+    uint32_t work_end;                      /* of the table's, where its share ends */
     bool live[PATTERN_NODES_MAX];           /* behind a character it can still lead to a match */
     uint32_t seen[PATTERN_NODES_MAX], turn; /* of the walk at hand */
     uint32_t stack[PATTERN_NODES_MAX], stack_count;
@@ -70,9 +71,15 @@ static omm_err add_key(builder *b, uint32_t one) {
 }
 
 static omm_err work(builder *b, uint32_t amount) {
-    if (amount > PATTERN_WORK_MAX - b->t->work) return too_many();
-    b->t->work += amount;
-    return OMM_OK;
+    const bool fits = amount <= b->work_end - b->t->work;
+    b->t->work = fits ? b->t->work + amount : b->work_end;
+    return fits ? OMM_OK : too_many();
+}
+
+/* One that is too much leaves most of it to those behind it. */
+static uint32_t share_of(const pattern_table *t) {
+    const uint32_t most = t->work_max ? t->work_max : PATTERN_WORK_MAX;
+    return t->work < most ? (most - t->work) / PATTERN_WORK_SHARE : 0;
 }
 
 /* ---- nodes at once ----------------------------------------------------------------------------- */
@@ -84,15 +91,17 @@ static bool leads_on(const builder *b, const node *x) {
 }
 
 /* Nodes were made from the end on: what follows one mostly stands before it. */
-static void find_live(builder *b) {
+static omm_err find_live(builder *b) {
     bool changed = true;
     while (changed) {
         changed = false;
+        OMM_TRY(work(b, b->n.count));
         for (uint32_t i = 0; i < b->n.count; i++) {
             if (b->live[i] || !leads_on(b, &b->n.list[i])) continue;
             b->live[i] = changed = true;
         }
     }
+    return OMM_OK;
 }
 
 static void push(builder *b, uint32_t index) {
@@ -370,11 +379,20 @@ static void drop_dead(pattern_table *t, uint32_t first, uint32_t kept) {
 
 /* ---- all --------------------------------------------------------------------------------------- */
 
+/* Reading is work, too, of what cannot be read as well. */
+static omm_err read(builder *b, const char *expression) {
+    const omm_err err = pattern_parse(&b->n, expression);
+    const uint32_t left = b->work_end - b->t->work;
+    if (err == OMM_OK) return work(b, b->n.work);
+    b->t->work += b->n.work < left ? b->n.work : left;
+    return err;
+}
+
 static omm_err build(builder *b, const char *expression, uint32_t most) {
     pattern_table *t = b->t;
     const uint32_t first_edge = t->edge_count;
-    OMM_TRY(pattern_parse(&b->n, expression));
-    find_live(b);
+    OMM_TRY(read(b, expression));
+    OMM_TRY(find_live(b));
     OMM_TRY(add_all(b));
     OMM_TRY(set_left(t, b->first, first_edge));
     if (t->state_count == b->first || t->states[b->first].left == PATTERN_NONE ||
@@ -387,11 +405,14 @@ static omm_err build(builder *b, const char *expression, uint32_t most) {
 omm_err pattern_add(uint32_t *start, pattern_table *t, const char *expression, uint32_t least,
                     uint32_t most) {
     const uint32_t states = t->state_count, edges = t->edge_count;
+    const uint32_t share = share_of(t);
+    if (share == 0) return too_many();
     builder *b = (builder *)omm_alloc(1, sizeof *b);
     if (!b) return omm_raise(OMM_ERR_NOMEM, "no memory for a pattern");
     b->t = t;
     b->least = least;
     b->first = states;
+    b->work_end = t->work + share;
     const omm_err err = build(b, expression, most);
     omm_free(b->keys);
     omm_free(b);

@@ -24,6 +24,7 @@
 #define PATTERN_STATES_MAX (1u << 15) /* of a table */
 #define PATTERN_EDGES_MAX (1u << 17)  /* the same */
 #define PATTERN_WORK_MAX (1u << 23)   /* nodes that are looked at for all states of a table */
+#define PATTERN_WORK_SHARE 4u /* of what is left of that one expression takes no more than 1/4 */
 #define PATTERN_CHARACTER_MAX 0x10ffffu
 #define PATTERN_NONE UINT32_MAX
 
@@ -42,8 +43,9 @@ typedef struct pattern_table {
     uint32_t state_count, state_capacity;
     pattern_edge *edges;
     uint32_t edge_count, edge_capacity;
-    uint32_t work; /* done */
-} pattern_table;   /* all zero: an empty one */
+    uint32_t work;     /* done */
+    uint32_t work_max; /* 0: PATTERN_WORK_MAX; as much as `work`: nothing is added */
+} pattern_table;       /* all zero: an empty one */
 
 void pattern_table_fini(pattern_table *table);
 /* *start: the state before the first character of texts of at least `least` characters, at most `most`.  What does not fit a limit

@@ -38,9 +38,10 @@ typedef struct nodes {
     set sets[PATTERN_SETS_MAX];
     uint32_t set_count;
     uint32_t start; /* where a text begins */
+    uint32_t work;  /* what it took to read it */
 } nodes;
 
-/* Errors: FORMAT, UNSUPPORTED, NOMEM, with the byte of the expression. */
+/* Errors: FORMAT, UNSUPPORTED, NOMEM, with the byte of the expression; out->work is set all the same. */
 OMM_CHECKED omm_err pattern_parse(nodes *out, const char *expression);
 
 #endif

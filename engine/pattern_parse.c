@@ -176,6 +176,7 @@ static omm_err end_set(part *made, reader *r, bool others) {
     r->range_count = 0;
     uint32_t at = 0;
     while (at < out->set_count && !same_set(out, &out->sets[at], &one)) at++;
+    out->work += at;
     if (at < out->set_count) out->range_count = one.first; /* it is there */
     if (at == PATTERN_SETS_MAX) return too_much(r);
     if (at == out->set_count) out->sets[out->set_count++] = one;
@@ -487,6 +488,7 @@ static omm_err put_repeat(uint32_t *at, reader *r, const part *p) {
 static omm_err put_part(uint32_t *at, reader *r, uint32_t index) {
     const part *p = &r->parts[index];
     if (r->steps++ == STEPS_MAX) return too_much(r);
+    r->out->work++;
     switch (p->kind) {
     case PART_SET: return add_node(at, r, (node){.kind = NODE_SET, .next = *at, .set = p->set});
     case PART_BEGIN: return add_node(at, r, (node){.kind = NODE_BEGIN, .next = *at});
@@ -525,7 +527,7 @@ static omm_err parse(reader *r) {
 omm_err pattern_parse(nodes *out, const char *expression) {
     reader *r = (reader *)omm_alloc(1, sizeof *r);
     if (!r) return omm_raise(OMM_ERR_NOMEM, "no memory for a pattern");
-    out->count = out->range_count = out->set_count = 0;
+    out->count = out->range_count = out->set_count = out->work = 0;
     r->out = out;
     r->text = expression;
     r->size = strlen(expression);

@@ -392,6 +392,28 @@ static void test_work(void) {
     pattern_table_fini(&t);
 }
 
+/* What is too much leaves room for those behind it; nothing is added where no work is left, and reading is work. */
+static void test_shares(void) {
+    pattern_table t = {0};
+    uint32_t start = 0;
+    for (unsigned i = 0; i < 16; i++)
+        CHECK_ERR(pattern_add(&start, &t, "^(?:(?:[ab]{0,30}){0,30}){0,4}$", 0, PATTERN_NONE),
+                  OMM_ERR_UNSUPPORTED);
+    CHECK(t.work < PATTERN_WORK_MAX);
+    CHECK_OK(pattern_add(&start, &t, "^\\d{4}-\\d\\d$", 0, PATTERN_NONE));
+    uint32_t before = t.work;
+    CHECK_ERR(pattern_add(&start, &t, "(?:(?:){200}){30}(", 0, PATTERN_NONE), OMM_ERR_FORMAT);
+    CHECK_EQ(t.work, before); /* it is no expression */
+    CHECK_ERR(pattern_add(&start, &t, "(?:(?:){200}){99999}", 0, PATTERN_NONE),
+              OMM_ERR_UNSUPPORTED);
+    CHECK(t.work > before + 1000);
+    t.work = t.work_max = PATTERN_WORK_MAX;
+    const size_t asked = omm_mem_asked();
+    CHECK_ERR(pattern_add(&start, &t, "a", 0, PATTERN_NONE), OMM_ERR_UNSUPPORTED);
+    CHECK_EQ(omm_mem_asked(), asked);
+    pattern_table_fini(&t);
+}
+
 /* Not all characters lead back. */
 static void test_loops(void) {
     static const char *const some[] = {"^[ -~\\ue000-\\ue001]*$", "^(?:[^]{2})*$", "^[^a]*$", "b$"};
@@ -432,6 +454,7 @@ int main(void) {
     test_random();
     test_states();
     test_work();
+    test_shares();
     test_loops();
     test_memory();
     CHECK_EQ(omm_mem_live(), 0);
