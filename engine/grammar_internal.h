@@ -129,10 +129,16 @@ static inline bool grammar_is_in(const char *const *list, size_t count, const ch
 
 /* grammar_place.c: a place in a schema, "#" or "#/" and a path; NULL: there is none. */
 json_t *grammar_place(json_t *root, const char *ref);
+/* Below the root, with an $id of its own: what it refers to is not found from the root. */
+bool grammar_has_base(const json_t *root, const json_t *schema);
+bool grammar_is_note(const char *key); /* title and the like */
+bool grammar_says_nothing(json_t *schema);
 /* Of schemas that all hold, how many say anything.  *at: the last of them. */
 size_t grammar_count_said(size_t *at, const json_t *list);
 /* grammar_lenient.c: of keywords that stand beside one another the one that counts; NULL: the type and its own. */
 const char *lenient_keyword(json_t *root, const json_t *schema);
+/* Has it keywords that name members, of which that one is not all?  is_alone: it has such a one. */
+bool lenient_has_members(const json_t *schema, bool is_alone);
 /* New references.  The list of anyOf or oneOf, each with the type that stands beside it and that it has not itself; the schema with
  * all members that others name: the same one where they name none, or one of anyOf alone.  looked: of all of a root, from 0. */
 json_t *lenient_typed(json_t *schema, const char *key);

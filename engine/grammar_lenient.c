@@ -3,14 +3,23 @@
  *
  *   {"properties": P, "allOf": [A, B]}            properties of P, A and B, required of all
  *   {"properties": P, "oneOf": [A, B]}            {"anyOf": [P and A, P and B]}; of too many, P and what A or B may have
- *   {"properties": P, "if": I, "then": A}         P and what A may have
- *   {"type": "string", "anyOf": [{"format": F}]}  {"anyOf": [{"type": "string", "format": F}]} */
+ *   {"properties": P, "allOf": [{"oneOf": L}]}    the same, and of {"$ref": R, "required": N} with R {"oneOf": L}
+ *   {"properties": P, "if": I, "then": A}         P, what A may have and, as any value, what I asks for
+ *   {"type": "string", "anyOf": [{"format": F}]}  {"anyOf": [{"type": "string", "format": F}]}
+ *
+ * What several alternatives say of one member holds of none of them alone: it may be as each of them says, and as P says it where
+ * P does. */
 #include "grammar_internal.h"
 
-#define LOOKED_MAX 16384u       /* members and schemas, in all of a schema */
-#define NESTED_MAX 8u           /* of schemas whose members are gathered */
-#define BRANCHES_MAX 16u        /* that become alternatives */
+#define LOOKED_MAX 16384u /* members and schemas, in all of a schema */
+#define NESTED_MAX 32u    /* of schemas whose members are gathered; LOOKED_MAX bounds the work */
+#define BRANCHES_MAX 16u  /* that become alternatives */
 #define BRANCH_MEMBERS_MAX 512u /* of all of these */
+#define WAYS_MAX 64u            /* schemas of one member */
+#define WAYS_BESIDE_MAX 8u      /* of these, alternatives that are followed side by side */
+#define WAYS_LOOKED_MAX 256u    /* to count those */
+#define WAYS_NESTED_MAX 8u
+#define COMPARED_MAX 1024u /* values and bytes of a schema that is compared with others */
 
 static bool has_parts(const json_t *schema) {
     return json_object_get(schema, "properties") || json_object_get(schema, "items") ||
@@ -58,105 +67,270 @@ json_t *lenient_typed(json_t *schema, const char *key) {
 
 /* ---- members ------------------------------------------------------------------------------------- */
 
+/* How a schema stands to the one whose members are gathered. */
+typedef enum standing {
+    HOLDS,
+    MAY_HOLD, /* an alternative */
+    IS_ASKED, /* whether it holds: a member may be as it says, or not */
+} standing;
+
 typedef struct gatherer {
     json_t *root;
-    uint32_t looked; /* members and schemas so far */
-    json_t *properties, *required;
+    uint32_t looked;                  /* members and schemas so far */
+    const json_t *inside[NESTED_MAX]; /* on the way here: none is gathered inside itself */
+    const json_t *branches;           /* become alternatives and are not gathered */
+    json_t *held;                     /* schemas by name, of what holds; the first of each */
+    json_t *ways;                     /* lists of schemas by name, of what may hold */
+    json_t *named;                    /* names of which nothing is said */
+    json_t *required;
+    json_t *types;  /* that hold, if there are several */
+    bool has_names; /* it has `properties` */
+    bool branch_has_names;
+    bool is_open; /* others than those that are named may stand */
 } gatherer;
 
+static gatherer gatherer_init(json_t *root, uint32_t looked) {
+    return (gatherer){.root = root,
+                      .looked = looked,
+                      .held = json_object(),
+                      .ways = json_object(),
+                      .named = json_object(),
+                      .required = json_array()};
+}
+
+static void gatherer_fini(gatherer *w) {
+    json_decref(w->held);
+    json_decref(w->ways);
+    json_decref(w->named);
+    json_decref(w->required);
+}
+
+/* What is not looked at may name others. */
 static bool may_look(gatherer *w) {
+    if (w->looked == LOOKED_MAX) w->is_open = true;
     if (w->looked == LOOKED_MAX) return false;
     w->looked++;
     return true;
 }
 
-static void gather_beside(gatherer *w, const json_t *schema, bool required, unsigned depth);
+/* ---- schemas of one member ------------------------------------------------------------------------- */
 
-/* Members of a schema that holds (required), or that may hold; those that are there stay. */
-static void gather(gatherer *w, json_t *schema, bool required, unsigned depth) {
+/* Of no more than *left values and bytes. */
+static bool is_small(json_t *value, size_t *left) {
     const char *name = NULL;
-    json_t *value = NULL;
-    const json_t *names = json_object_get(schema, "required");
-    if (depth == NESTED_MAX || !json_is_object(schema) || !may_look(w)) return;
-    json_object_foreach(json_object_get(schema, "properties"), name, value) {
-        if (!may_look(w)) return;
-        if (!json_object_get(w->properties, name)) json_object_set(w->properties, name, value);
+    json_t *inside = NULL;
+    const size_t size = 1 + json_string_length(value);
+    if (size > *left) return false;
+    *left -= size;
+    json_object_foreach(value, name, inside) {
+        const size_t bytes = strnlen(name, *left + 1);
+        if (bytes > *left) return false;
+        *left -= bytes;
+        if (!is_small(inside, left)) return false;
     }
-    for (size_t i = 0; required && i < json_array_size(names) && may_look(w); i++)
-        json_array_append(w->required, json_array_get(names, i));
-    gather_beside(w, schema, required, depth);
+    for (size_t i = 0; i < json_array_size(value); i++)
+        if (!is_small(json_array_get(value, i), left)) return false;
+    return true;
 }
 
-static void gather_list(gatherer *w, const json_t *list, bool required, unsigned depth) {
-    for (size_t i = 0; i < json_array_size(list); i++)
-        gather(w, json_array_get(list, i), required, depth + 1);
+/* A new reference. */
+static json_t *without_notes(json_t *schema) {
+    const char *name = NULL;
+    json_t *value = NULL;
+    void *next = NULL;
+    json_t *made = json_copy(schema);
+    json_object_foreach_safe(made, next, name, value) {
+        if (grammar_is_note(name) && strcmp(name, "$id") != 0) json_object_del(made, name);
+    }
+    return made;
+}
+
+static bool has_way(const json_t *list, json_t *schema, bool compares) {
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *other = json_array_get(list, i);
+        if (other == schema || (compares && json_equal(other, schema))) return true;
+    }
+    return false;
+}
+
+/* One more way in which the member may be; [true]: any value. */
+static void add_way(json_t *ways, const char *name, json_t *schema) {
+    size_t left = COMPARED_MAX;
+    json_t *list = json_object_get(ways, name);
+    if (!list) json_object_set_new(ways, name, list = json_array());
+    if (json_is_true(json_array_get(list, 0)) || has_way(list, schema, false)) return;
+    const bool compares = json_is_object(schema) && is_small(schema, &left);
+    json_t *made = compares ? without_notes(schema) : json_incref(schema);
+    const bool is_new = !has_way(list, made, compares);
+    if (grammar_says_nothing(made) || (is_new && json_array_size(list) == WAYS_MAX)) {
+        json_array_clear(list);
+        json_array_append_new(list, json_true());
+    } else if (is_new) {
+        json_array_append(list, made);
+    }
+    json_decref(made);
+}
+
+/* Alternatives that it has at least; those that are values are one with others that are.  *left: schemas that may be looked at. */
+static size_t count_beside(json_t *root, const json_t *schema, unsigned depth, size_t *left) {
+    static const char *const lists[] = {"anyOf", "oneOf"};
+    const char *ref = json_string_value(json_object_get(schema, "$ref"));
+    size_t sum = 0;
+    if (*left == 0 || depth == WAYS_NESTED_MAX) return WAYS_BESIDE_MAX + 1;
+    (*left)--;
+    if (json_object_get(schema, "const") || json_object_get(schema, "enum")) return 0;
+    if (ref) return count_beside(root, grammar_place(root, ref), depth + 1, left);
+    for (size_t k = 0; k < 2; k++) {
+        const json_t *list = json_object_get(schema, lists[k]);
+        for (size_t i = 0; i < json_array_size(list) && sum <= WAYS_BESIDE_MAX; i++)
+            sum += count_beside(root, json_array_get(list, i), depth + 1, left);
+    }
+    const size_t types = json_array_size(json_object_get(schema, "type"));
+    return sum > 0 ? sum : types > 1 ? types : 1;
+}
+
+/* A new reference: a schema of all of these. */
+static json_t *join_ways(json_t *root, json_t *list) {
+    size_t sum = 0, left = WAYS_LOOKED_MAX;
+    if (json_array_size(list) == 1) return json_incref(json_array_get(list, 0));
+    for (size_t i = 0; i < json_array_size(list) && sum <= WAYS_BESIDE_MAX; i++)
+        sum += count_beside(root, json_array_get(list, i), 0, &left);
+    if (sum > WAYS_BESIDE_MAX) return json_true();
+    json_t *made = json_object();
+    json_object_set(made, "anyOf", list);
+    return made;
+}
+
+/* A new reference: of a name what holds, else what may, else any value. */
+static json_t *join_members(const gatherer *w) {
+    json_t *made = json_copy(w->held), *value = NULL;
+    const char *name = NULL;
+    json_object_foreach(w->ways, name, value) {
+        if (!json_object_get(made, name))
+            json_object_set_new(made, name, join_ways(w->root, value));
+    }
+    json_object_update_missing(made, w->named);
+    return made;
+}
+
+/* ---- gathering ------------------------------------------------------------------------------------- */
+
+static void gather(gatherer *w, json_t *schema, standing how, unsigned depth);
+
+static void add_name(gatherer *w, const char *name) {
+    if (name) json_object_set_new(w->named, name, json_true());
+}
+
+static void add_names(gatherer *w, const json_t *list) {
+    for (size_t i = 0; i < json_array_size(list) && may_look(w); i++)
+        add_name(w, json_string_value(json_array_get(list, i)));
+}
+
+static void add_member(gatherer *w, const char *name, json_t *schema, standing how) {
+    if (how == HOLDS && !json_object_get(w->held, name)) json_object_set(w->held, name, schema);
+    if (how == MAY_HOLD) add_way(w->ways, name, schema);
+    if (how == IS_ASKED) add_way(w->ways, name, json_true());
+}
+
+/* Others than those that are named may stand. */
+static bool has_others(const json_t *schema) {
+    static const char *const keys[] = {"additionalProperties", "unevaluatedProperties"};
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *others = json_object_get(schema, keys[i]);
+        if (others && !json_is_false(others)) return true;
+    }
+    return json_object_size(json_object_get(schema, "patternProperties")) > 0;
+}
+
+static void gather_own(gatherer *w, const json_t *schema, standing how) {
+    json_t *properties = json_object_get(schema, "properties"), *value = NULL;
+    const json_t *required = json_object_get(schema, "required");
+    json_t *type = json_object_get(schema, "type");
+    const char *name = NULL;
+    if (how != IS_ASKED && json_is_object(properties)) w->has_names = true;
+    if (how != IS_ASKED && has_others(schema)) w->is_open = true;
+    if (how == HOLDS && !w->types && json_is_array(type)) w->types = type;
+    json_object_foreach(properties, name, value) {
+        if (!may_look(w)) return;
+        add_member(w, name, value, how);
+    }
+    if (how != HOLDS) add_names(w, required);
+    for (size_t i = 0; how == HOLDS && i < json_array_size(required) && may_look(w); i++)
+        json_array_append(w->required, json_array_get(required, i));
+}
+
+static void gather_list(gatherer *w, const json_t *list, standing how, unsigned depth) {
+    if (list == w->branches) return;
+    for (size_t i = 0; i < json_array_size(list) && w->looked < LOOKED_MAX; i++)
+        gather(w, json_array_get(list, i), how, depth + 1);
+}
+
+/* What holds, or which names there are, where a member is: before 2019 the two were one. */
+static void gather_dependent(gatherer *w, json_t *dependent, standing how, unsigned depth) {
+    const char *name = NULL;
+    json_t *value = NULL;
+    json_object_foreach(dependent, name, value) {
+        if (!may_look(w)) return;
+        add_name(w, name);
+        add_names(w, value);
+        if (json_is_object(value)) gather(w, value, how, depth + 1);
+    }
 }
 
 /* What stands beside its own properties. */
-static void gather_beside(gatherer *w, const json_t *schema, bool required, unsigned depth) {
-    const char *ref = json_string_value(json_object_get(schema, "$ref")), *name = NULL;
-    json_t *value = NULL;
-    gather(w, grammar_place(w->root, ref), required, depth + 1);
-    gather_list(w, json_object_get(schema, "allOf"), required, depth);
-    gather_list(w, json_object_get(schema, "anyOf"), false, depth);
-    gather_list(w, json_object_get(schema, "oneOf"), false, depth);
-    gather(w, json_object_get(schema, "then"), false, depth + 1);
-    gather(w, json_object_get(schema, "else"), false, depth + 1);
-    json_object_foreach(json_object_get(schema, "dependentSchemas"), name, value)
-        gather(w, value, false, depth + 1);
+static void gather_beside(gatherer *w, const json_t *schema, standing how, unsigned depth) {
+    static const char *const dependent[] = {"dependentSchemas", "dependentRequired",
+                                            "dependencies"};
+    const char *ref = json_string_value(json_object_get(schema, "$ref"));
+    const standing either = how == IS_ASKED ? IS_ASKED : MAY_HOLD;
+    gather(w, grammar_place(w->root, ref), how, depth + 1);
+    gather_list(w, json_object_get(schema, "allOf"), how, depth);
+    gather_list(w, json_object_get(schema, "anyOf"), either, depth);
+    gather_list(w, json_object_get(schema, "oneOf"), either, depth);
+    gather(w, json_object_get(schema, "if"), IS_ASKED, depth + 1);
+    gather(w, json_object_get(schema, "then"), either, depth + 1);
+    gather(w, json_object_get(schema, "else"), either, depth + 1);
+    for (size_t i = 0; i < 3; i++)
+        gather_dependent(w, json_object_get(schema, dependent[i]), either, depth);
+}
+
+static void gather(gatherer *w, json_t *schema, standing how, unsigned depth) {
+    if (!schema || !may_look(w) || !json_is_object(schema)) return;
+    for (unsigned i = 0; i < depth && i < NESTED_MAX; i++)
+        if (w->inside[i] == schema) return;
+    if (depth == NESTED_MAX || grammar_has_base(w->root, schema)) {
+        w->is_open = true; /* it may name others */
+        return;
+    }
+    w->inside[depth] = schema;
+    gather_own(w, schema, how);
+    gather_beside(w, schema, how, depth);
 }
 
 /* A copy with these members, and without what named others. */
-static json_t *made_of(json_t *schema, json_t *properties, json_t *required) {
-    static const char *const gone[] = {"$ref", "allOf", "anyOf", "oneOf",
-                                       "if",   "then",  "else",  "dependentSchemas"};
+static json_t *made_of(json_t *schema, const gatherer *w) {
+    static const char *const gone[] = {"$ref",
+                                       "allOf",
+                                       "anyOf",
+                                       "oneOf",
+                                       "if",
+                                       "then",
+                                       "else",
+                                       "$id",
+                                       "dependentSchemas",
+                                       "dependentRequired",
+                                       "dependencies"};
     json_t *made = json_copy(schema);
     for (size_t i = 0; i < sizeof gone / sizeof gone[0]; i++) json_object_del(made, gone[i]);
-    json_object_set_new(made, "properties", properties);
-    json_object_set_new(made, "required", required);
+    json_object_set_new(made, "properties", join_members(w));
+    json_object_set(made, "required", w->required);
+    if (w->types && !json_object_get(made, "type")) json_object_set(made, "type", w->types);
+    if (w->is_open && !json_object_get(made, "additionalProperties") && !has_others(made))
+        json_object_set_new(made, "additionalProperties", json_true());
     return made;
 }
 
 /* ---- alternatives -------------------------------------------------------------------------------- */
-
-/* Those that stand beside members as alternatives; NULL: none, or too many, or not of objects. */
-static const json_t *branches_of(const json_t *schema) {
-    const json_t *any = json_object_get(schema, "anyOf");
-    const json_t *list = json_array_size(any) > 0 ? any : json_object_get(schema, "oneOf");
-    const size_t count = json_array_size(list);
-    const size_t members = json_object_size(json_object_get(schema, "properties")) + 1;
-    if (count == 0 || count > BRANCHES_MAX || count * members > BRANCH_MEMBERS_MAX) return NULL;
-    for (size_t i = 0; i < count; i++)
-        if (!json_is_object(json_array_get(list, i))) return NULL;
-    return list;
-}
-
-/* What a branch says of a member counts, not what stands beside it. */
-static json_t *with_branch(gatherer *w, json_t *schema, json_t *branch) {
-    gatherer one = {w->root, w->looked, json_object(), json_copy(w->required)};
-    json_t *properties = json_copy(w->properties);
-    gather(&one, branch, true, 0);
-    w->looked = one.looked;
-    json_object_update(properties, one.properties);
-    json_decref(one.properties);
-    return made_of(schema, properties, one.required);
-}
-
-static json_t *with_branches(gatherer *w, json_t *schema, const json_t *list) {
-    json_t *made = json_object(), *all = json_array();
-    for (size_t i = 0; i < json_array_size(list); i++)
-        json_array_append_new(all, with_branch(w, schema, json_array_get(list, i)));
-    json_object_set_new(made, "anyOf", all);
-    return made;
-}
-
-static bool has_beside(const json_t *schema) {
-    static const char *const keys[] = {"$ref", "allOf", "anyOf",           "oneOf",
-                                       "then", "else",  "dependentSchemas"};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
-        if (json_object_get(schema, keys[i])) return true;
-    return false;
-}
 
 static bool may_be_object(const json_t *schema) {
     const json_t *type = json_object_get(schema, "type");
@@ -169,25 +343,139 @@ static bool may_be_object(const json_t *schema) {
     return !type || (word && strcmp(word, "object") == 0);
 }
 
+static bool is_object_alone(const json_t *schema) {
+    const char *word = json_string_value(json_object_get(schema, "type"));
+    return word && strcmp(word, "object") == 0;
+}
+
+/* Itself, or what its $ref leads to. */
+static const json_t *behind_ref(json_t *root, const json_t *schema) {
+    for (unsigned i = 0; i < NESTED_MAX && schema; i++) {
+        const char *ref = json_string_value(json_object_get(schema, "$ref"));
+        if (!ref || json_object_get(schema, "type")) break;
+        schema = grammar_place(root, ref);
+    }
+    return schema;
+}
+
+static bool are_branches(const json_t *list) {
+    const size_t count = json_array_size(list);
+    if (count == 0 || count > BRANCHES_MAX) return false;
+    for (size_t i = 0; i < count; i++)
+        if (!json_is_object(json_array_get(list, i))) return false;
+    return true;
+}
+
+/* Those that stand beside members as alternatives, there or in what holds; NULL: none, or too many, or not of schemas. */
+static const json_t *find_branches(gatherer *w, const json_t *schema, unsigned depth) {
+    static const char *const lists[] = {"anyOf", "oneOf"};
+    const char *ref = json_string_value(json_object_get(schema, "$ref"));
+    const json_t *all = json_object_get(schema, "allOf"), *found = NULL;
+    if (depth == NESTED_MAX || !json_is_object(schema) || !may_look(w)) return NULL;
+    if (depth > 0 && grammar_has_base(w->root, schema)) return NULL;
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *list = json_object_get(schema, lists[i]);
+        if (are_branches(list)) return list;
+    }
+    if (ref) found = find_branches(w, grammar_place(w->root, ref), depth + 1);
+    for (size_t i = 0; !found && i < json_array_size(all) && w->looked < LOOKED_MAX; i++)
+        found = find_branches(w, json_array_get(all, i), depth + 1);
+    return found;
+}
+
+/* What a branch says of a member counts, not what stands beside it. */
+static json_t *with_branch(gatherer *w, json_t *schema, json_t *branch) {
+    gatherer one = gatherer_init(w->root, w->looked);
+    json_t *held = json_copy(w->held), *required = json_copy(w->required), *list = NULL;
+    const char *name = NULL;
+    gather(&one, branch, HOLDS, 0);
+    json_object_update(held, one.held);
+    json_decref(one.held);
+    one.held = held;
+    json_object_foreach(w->ways, name, list) {
+        for (size_t i = 0; i < json_array_size(list); i++)
+            add_way(one.ways, name, json_array_get(list, i));
+    }
+    json_object_update(one.named, w->named);
+    json_array_extend(required, one.required);
+    json_decref(one.required);
+    one.required = required;
+    if (!one.types) one.types = w->types;
+    /* what names nothing has any members */
+    one.is_open = one.is_open || w->is_open || !(one.has_names || w->has_names);
+    json_t *made = made_of(schema, &one);
+    w->looked = one.looked;
+    w->branch_has_names = w->branch_has_names || one.has_names;
+    gatherer_fini(&one);
+    return made;
+}
+
+/* One that is of no objects is itself, where the schema may be another value, too. */
+static json_t *with_branches(gatherer *w, json_t *schema) {
+    json_t *made = json_object(), *all = json_array();
+    for (size_t i = 0; i < json_array_size(w->branches); i++) {
+        json_t *branch = json_array_get(w->branches, i);
+        const json_t *behind = behind_ref(w->root, branch);
+        if (behind && !may_be_object(behind) && !is_object_alone(schema))
+            json_array_append(all, branch);
+        else
+            json_array_append_new(all, with_branch(w, schema, branch));
+    }
+    json_object_set_new(made, "anyOf", all);
+    return made;
+}
+
+static bool is_too_much(const gatherer *w) {
+    const size_t members =
+        json_object_size(w->held) + json_object_size(w->ways) + json_object_size(w->named);
+    return json_array_size(w->branches) * (members + 1) > BRANCH_MEMBERS_MAX;
+}
+
+/* Keywords that name members of the same object. */
+static size_t count_sources(const json_t *schema) {
+    static const char *const keys[] = {"$ref",
+                                       "allOf",
+                                       "anyOf",
+                                       "oneOf",
+                                       "if",
+                                       "then",
+                                       "else",
+                                       "dependentSchemas",
+                                       "dependentRequired",
+                                       "dependencies"};
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        count += json_object_get(schema, keys[i]) != NULL;
+    return count;
+}
+
+bool lenient_has_members(const json_t *schema, bool is_alone) {
+    const bool required = json_array_size(json_object_get(schema, "required")) > 0;
+    const size_t sources = count_sources(schema);
+    if (!may_be_object(schema) || sources == 0) return false;
+    return !is_alone || required || sources > 1;
+}
+
 json_t *lenient_members(json_t *root, json_t *schema, uint32_t *looked) {
+    gatherer w = gatherer_init(root, *looked);
     json_t *own = json_object_get(schema, "properties");
-    const json_t *list = json_is_object(own) ? branches_of(schema) : NULL;
-    if (!has_beside(schema) || !may_be_object(schema)) return json_incref(schema);
-    gatherer w = {root, *looked, json_object(), json_array()};
-    json_object_update(w.properties, own);
+    json_object_update(w.held, own);
     json_array_extend(w.required, json_object_get(schema, "required"));
-    json_t *beside = json_copy(schema), *made = NULL;
-    if (list) json_object_del(beside, list == json_object_get(schema, "anyOf") ? "anyOf" : "oneOf");
-    gather_beside(&w, beside, true, 0);
-    json_decref(beside);
-    if (list)
-        made = with_branches(&w, schema, list);
-    else if (json_object_size(w.properties) > 0)
-        made = made_of(schema, json_incref(w.properties), json_incref(w.required));
-    else
-        made = json_incref(schema);
+    w.has_names = json_is_object(own);
+    w.branches = find_branches(&w, schema, 0);
+    gather_beside(&w, schema, HOLDS, 0);
+    if (w.branches && is_too_much(&w)) {
+        const json_t *list = w.branches;
+        w.branches = NULL;
+        gather_list(&w, list, MAY_HOLD, 0);
+    }
+    w.is_open = w.is_open || (!w.branches && !w.has_names);
+    json_t *made = w.branches ? with_branches(&w, schema) : made_of(schema, &w);
     *looked = w.looked;
-    json_decref(w.properties);
-    json_decref(w.required);
+    if (!w.has_names && !w.branch_has_names && !is_object_alone(schema)) { /* of what else it is */
+        json_decref(made);
+        made = json_incref(schema);
+    }
+    gatherer_fini(&w);
     return made;
 }

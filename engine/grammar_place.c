@@ -42,11 +42,18 @@ static json_t *step_into(const json_t *in, const char *step, size_t size) {
     return json_array_get(in, strtoul(name, NULL, 10));
 }
 
+/* An anchor, as it was written before 2019, is none. */
+bool grammar_has_base(const json_t *root, const json_t *schema) {
+    const char *id = json_string_value(json_object_get(schema, "$id"));
+    return schema != root && id && id[0] != '\0' && id[0] != '#';
+}
+
 json_t *grammar_place(json_t *root, const char *ref) {
     json_t *at = root;
     if (!ref || ref[0] != '#' || (ref[1] != '\0' && ref[1] != '/')) return NULL;
     for (const char *p = ref + 1; at && *p;) {
         const size_t size = strcspn(p + 1, "/");
+        if (grammar_has_base(root, at)) return NULL; /* another schema's inside */
         at = step_into(at, p + 1, size);
         p += 1 + size;
     }

@@ -33,6 +33,8 @@ typedef struct compiler {
     uint32_t target_count, target_capacity;
     unsigned depth;
     uint32_t looked; /* lenient_members */
+    json_t *target;  /* that is compiled */
+    json_t *made;    /* a list of what schemas were made for that; or NULL */
     bool lenient;    /* what is not supported is left out; where nothing is left it is any value */
     bool closed;     /* objects that name properties have no others unless they say so */
     char path[PATH_BYTES_MAX];
@@ -399,6 +401,14 @@ static omm_err read_required(json_t *wanted, const compiler *c, const json_t *sc
     return named || c->lenient ? OMM_OK : malformed(c, "required", "is a list of names");
 }
 
+/* The keyword that says which members there may be that have no name here. */
+static const char *others_of(const compiler *c, const json_t *schema) {
+    const json_t *others = json_object_get(schema, "unevaluatedProperties");
+    const bool says_it = c->lenient && others && !json_is_false(others);
+    return says_it && !json_object_get(schema, "additionalProperties") ? "unevaluatedProperties"
+                                                                       : "additionalProperties";
+}
+
 static omm_err compile_object(uint32_t *out, compiler *c, json_t *schema) {
     json_t *properties = json_object_get(schema, "properties");
     rule made = {.kind = RULE_OBJECT};
@@ -406,13 +416,13 @@ static omm_err compile_object(uint32_t *out, compiler *c, json_t *schema) {
         if (!c->lenient) return malformed(c, "properties", "is an object");
         properties = NULL;
     }
-    OMM_TRY(read_rest(&made.rest, c, schema, "additionalProperties"));
+    const char *key = others_of(c, schema);
+    OMM_TRY(read_rest(&made.rest, c, schema, key));
     const uint32_t others = made.rest;
     const bool others_match =
         c->lenient && json_object_size(json_object_get(schema, "patternProperties")) > 0;
     if (others_match) OMM_TRY(grammar_any(&made.rest, c->g)); /* by names that nobody looks at */
-    if (c->closed && properties && !json_object_get(schema, "additionalProperties") &&
-        !others_match)
+    if (c->closed && properties && !json_object_get(schema, key) && !others_match)
         made.rest = RULE_NONE; /* who names what it takes has named all, but what `required` adds */
     json_t *wanted = json_object();
     omm_err err = read_required(wanted, c, schema);
@@ -645,7 +655,11 @@ static omm_err check_keywords(const char **alone, const compiler *c, json_t *sch
                      c->path, beside, *alone);
 }
 
-static bool says_nothing(json_t *schema) {
+bool grammar_is_note(const char *key) {
+    return GRAMMAR_IS_IN(s_notes, key);
+}
+
+bool grammar_says_nothing(json_t *schema) {
     const char *key = NULL;
     json_t *value = NULL;
     json_object_foreach(schema, key, value) {
@@ -657,7 +671,7 @@ static bool says_nothing(json_t *schema) {
 size_t grammar_count_said(size_t *at, const json_t *list) {
     size_t said = 0;
     for (size_t i = 0; i < json_array_size(list); i++) {
-        if (says_nothing(json_array_get(list, i))) continue;
+        if (grammar_says_nothing(json_array_get(list, i))) continue;
         said++;
         *at = i;
     }
@@ -682,18 +696,38 @@ static omm_err compile_alone(uint32_t *out, compiler *c, json_t *schema, const c
                                         : compile_choice(out, c, key, value);
 }
 
-/* What is read of a schema of which something is left out may be made for that. */
+/* What was made for a schema lives as long as those that it names. */
+static omm_err keep_made(compiler *c, json_t *made_take) {
+    if (!c->made) c->made = json_array();
+    if (json_array_append_new(c->made, made_take) == 0) return OMM_OK;
+    return omm_raise(OMM_ERR_NOMEM, "no memory for a grammar");
+}
+
+/* With all members that are named beside it: once, wherever it stands, as it may stand inside itself. */
+static omm_err compile_with_members(uint32_t *out, compiler *c, json_t *schema, bool *is_made) {
+    json_t *made = lenient_members(c->root, schema, &c->looked);
+    json_t *list = json_object_get(made, "anyOf");
+    *is_made = made != schema;
+    OMM_TRY(keep_made(c, made));
+    if (!*is_made) return OMM_OK;
+    return list ? compile_choice(out, c, "anyOf", list) : compile_types(out, c, made);
+}
+
 static omm_err compile_lenient(uint32_t *out, compiler *c, json_t *schema) {
     const char *alone = lenient_keyword(c->root, schema);
     const bool is_choice = alone && (strcmp(alone, "anyOf") == 0 || strcmp(alone, "oneOf") == 0);
-    if (alone && !is_choice) return compile_alone(out, c, schema, alone);
-    json_t *made =
-        is_choice ? lenient_typed(schema, alone) : lenient_members(c->root, schema, &c->looked);
-    json_t *list = is_choice ? made : made != schema ? json_object_get(made, "anyOf") : NULL;
-    const omm_err err =
-        list ? compile_choice(out, c, alone ? alone : "anyOf", list) : compile_types(out, c, made);
-    json_decref(made);
-    return err;
+    const bool is_values = alone && GRAMMAR_IS_IN(s_values, alone);
+    if (!is_values && lenient_has_members(schema, alone != NULL)) {
+        bool is_made = false;
+        if (schema != c->target) return find_target(out, c, schema, c->path);
+        OMM_TRY(compile_with_members(out, c, schema, &is_made));
+        if (is_made) return OMM_OK;
+    }
+    if (!alone) return compile_types(out, c, schema);
+    if (!is_choice) return compile_alone(out, c, schema, alone);
+    json_t *list = lenient_typed(schema, alone);
+    OMM_TRY(keep_made(c, list));
+    return compile_choice(out, c, alone, list);
 }
 
 static omm_err compile_inside(uint32_t *out, compiler *c, json_t *schema) {
@@ -702,6 +736,10 @@ static omm_err compile_inside(uint32_t *out, compiler *c, json_t *schema) {
     if (json_is_false(schema)) return not_supported(c, "false, which no value fulfils,");
     if (!json_is_object(schema))
         return omm_raise(OMM_ERR_FORMAT, "%.200s: a schema is an object, or true", c->path);
+    if (grammar_has_base(c->root, schema))
+        return omm_raise(
+            OMM_ERR_UNSUPPORTED,
+            "%.200s/$id: below the root it is not supported, as # would be that schema", c->path);
     if (c->lenient) return compile_lenient(out, c, schema);
     OMM_TRY(check_keywords(&alone, c, schema));
     return alone ? compile_alone(out, c, schema, alone) : compile_types(out, c, schema);
@@ -728,6 +766,7 @@ static omm_err compile_targets(uint32_t *out, compiler *c, const char *path) {
     for (uint32_t i = 0; i < c->target_count; i++) {
         uint32_t compiled = 0;
         memcpy(c->path, c->targets[i].path, sizeof c->path);
+        c->target = c->targets[i].schema;
         OMM_TRY(compile(&compiled, c, c->targets[i].schema));
         c->g->parts[c->g->rules[c->targets[i].rule].first] = compiled;
     }
@@ -743,6 +782,7 @@ static omm_err compile_root(uint32_t *out, omm_grammar *g, json_t *schema, const
     c->lenient = lenient;
     c->closed = closed;
     const omm_err err = compile_targets(out, c, path);
+    json_decref(c->made);
     omm_free(c->targets);
     omm_free(c);
     return err;

@@ -98,6 +98,11 @@ static const struct {
     {"{\"$ref\": \"#/allOf/01\", \"$defs\": {}}", OMM_ERR_UNSUPPORTED, "there is no #/allOf/01"},
     {"{\"anyOf\": [{\"$ref\": \"#/anyOf/1\"}]}", OMM_ERR_UNSUPPORTED, "there is no #/anyOf/1"},
     {"{\"$ref\": \"#/$defs/a%00\", \"$defs\": {\"a\": {}}}", OMM_ERR_UNSUPPORTED, "there is no"},
+    {"{\"properties\": {\"a\": {\"$id\": \"http://b.example/c\", \"$ref\": \"#/$defs/d\"}}}",
+     OMM_ERR_UNSUPPORTED, "#/properties/a/$id: below the root it is not supported"},
+    {"{\"$ref\": \"#/$defs/a/$defs/b\", \"$defs\": {\"a\": {\"$id\": \"b\", \"$defs\": {\"b\": "
+     "{}}}}}",
+     OMM_ERR_UNSUPPORTED, "#/$ref: there is no #/$defs/a/$defs/b"},
     {"{\"$ref\": \"#\"}", OMM_ERR_UNSUPPORTED, "#: $ref leads back to where it stands"},
     {"{\"$ref\": \"#/$defs/a\", \"$defs\": {\"a\": {\"anyOf\": [{\"$ref\": \"#/$defs/a\"}, "
      "{\"$ref\": \"#\"}]}}}",

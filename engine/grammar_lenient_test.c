@@ -1,0 +1,313 @@
+/* grammar_lenient_test.c - arguments of tools that are not strict: what a schema allows by keywords that are not supported is not
+ * out of reach, and what is required stays required.  Schemas and texts are written with ' for ". */
+#include "grammar_internal.h"
+
+#include "omm/mem.h"
+#include "omm_test.h"
+
+#define TEXT_MAX 4096
+
+static const char *quoted(char *out, const char *text) {
+    CHECK(strlen(text) < TEXT_MAX);
+    snprintf(out, TEXT_MAX, "%s", text);
+    for (char *p = out; *p; p++)
+        if (*p == '\'') *p = '"';
+    return out;
+}
+
+static json_t *parse(const char *schema) {
+    char text[TEXT_MAX];
+    json_t *root = NULL;
+    CHECK_OK(omm_json_parse(&root, omm_bytes_str(quoted(text, schema)), "a schema"));
+    return root;
+}
+
+static omm_grammar *open_arguments(json_t *schema) {
+    omm_grammar *g = NULL;
+    CHECK_OK(grammar_open(&g));
+    CHECK_OK(grammar_add_arguments(&g->root, g, "f", schema, false));
+    CHECK_OK(grammar_finish_root(g));
+    return g;
+}
+
+static frames s_frames;
+
+static bool takes(const omm_grammar *g, const char *text) {
+    crowd now, next;
+    s_frames.count = 0;
+    match_begin(&now, g, false);
+    for (const char *p = text; *p; p++) {
+        match_step(&next, &s_frames, g, &now, (uint8_t)*p);
+        match_compact(&next, &s_frames);
+        now = next;
+    }
+    return match_is_whole(g, &now);
+}
+
+static void check(const omm_grammar *g, const char *schema, const char *arguments, bool wanted) {
+    char text[TEXT_MAX];
+    if (takes(g, quoted(text, arguments)) == wanted) return;
+    fprintf(stderr, "%s: %s %s\n", schema, wanted ? "not taken" : "taken", arguments);
+    exit(1);
+}
+
+typedef struct texts {
+    const char *schema, *yes[8], *no[8];
+} texts;
+
+#define STRING "{'type': 'string'}"
+#define INTEGER "{'type': 'integer'}"
+#define NULLS "{'type': 'null'}"
+#define CIRCLE                                                                                     \
+    "{'properties': {'kind': {'const': 'circle'}, 'radius': " INTEGER "}, 'required': ['radius']}"
+#define SQUARE "{'properties': {'kind': {'const': 'square'}, 'side': " INTEGER "}}"
+#define NAMED "'type': 'object', 'properties': {'name': " STRING "}"
+#define SHAPES "'$defs': {'S': {'oneOf': [" CIRCLE ", " SQUARE "]}}"
+
+/* What stands in alternatives. */
+static const texts s_either[] = {
+    {"{'type': 'object', 'properties': {'kind': {'enum': ['a', 'b']}}, 'if': {'properties': "
+     "{'kind': "
+     "{'const': 'a'}}}, 'then': {'properties': {'value': " STRING
+     "}}, 'else': {'properties': {'value': " INTEGER "}}}",
+     {"{'kind': 'a', 'value': 'x'}", "{'kind': 'b', 'value': 5}", "{}"},
+     {"{'value': null}", "{'kind': 'c'}", "{'other': 1}"}},
+    {"{'type': 'object', 'properties': {'kind': " STRING
+     "}, 'allOf': [{'if': {'properties': {'kind': "
+     "{'const': 'a'}}}, 'then': {'properties': {'value': " STRING
+     "}}}, {'if': {'properties': {'kind': {'const': 'b'}}}, 'then': {'properties': "
+     "{'value': " INTEGER "}}}]}",
+     {"{'kind': 'a', 'value': 'x'}", "{'kind': 'b', 'value': 5}", "{'kind': 'z'}"},
+     {"{'value': null}"}},
+    {"{" NAMED ", 'allOf': [{'oneOf': [" CIRCLE ", " SQUARE "]}]}",
+     {"{'name': 'x', 'kind': 'circle', 'radius': 1}", "{'kind': 'square', 'side': 2}",
+      "{'name': 'x'}"},
+     {"{'kind': 'square', 'radius': 1}", "{'kind': 'circle'}", "{'kind': 'cube'}"}},
+    {"{" NAMED ", '$ref': '#/$defs/S', " SHAPES "}",
+     {"{'name': 'x', 'kind': 'circle', 'radius': 1}", "{'kind': 'square', 'side': 2}"},
+     {"{'kind': 'circle', 'side': 2}"}},
+    {"{" NAMED ", 'anyOf': [{'required': ['name']}, {'properties': {'id': " INTEGER
+     "}}], 'oneOf': [" CIRCLE ", " SQUARE "]}",
+     {"{'name': 'x', 'kind': 'circle', 'radius': 1}", "{'name': 'x', 'kind': 'square', 'side': 2}",
+      "{'id': 5, 'kind': 'square'}"},
+     {"{'kind': 'square'}x", "{'id': 'x'}", "{'kind': 'cube'}"}},
+    {"{" NAMED ", 'oneOf': [{'properties': {'size': " INTEGER "}, 'oneOf': [" CIRCLE ", " SQUARE
+     "]}, {'properties': {'text': " STRING "}}]}",
+     {"{'name': 'x', 'size': 1, 'kind': 'circle', 'radius': 1}",
+      "{'size': 1, 'kind': 'square', 'side': 2}", "{'text': 'x'}"},
+     {"{'kind': 'cube'}", "{'text': 'x', 'size': 1}"}},
+    /* alternatives of one member: each as often as it is said is one; of values any number; of much any value */
+    {"{'type': 'object', 'then': {'properties': {'a': {'type': 'integer', 'title': 'A'}}}, 'else': "
+     "{'properties': {'a': {'title': 'B', 'type': 'integer'}}}}",
+     {"{'a': 1}"},
+     {"{'a': 'x'}"}},
+    {"{'type': 'object', 'then': {'properties': {'a': " INTEGER "}}, 'else': {'properties': {'a': "
+     "{'title': 'any'}}}}",
+     {"{'a': 1}", "{'a': 'x'}"},
+     {"{'b': 1}"}},
+    {"{'type': 'object', 'then': {'properties': {'a': {'anyOf': [{'maxLength': 1}, {'maxLength': "
+     "2}, "
+     "{'maxLength': 3}, {'maxLength': 4}, {'maxLength': 5}]}}}, 'else': {'properties': {'a': "
+     "{'oneOf': "
+     "[{'minimum': 1, 'type': 'number'}, {'type': ['null', 'boolean', 'array']}]}}}}",
+     {"{'a': 1}", "{'a': {}}"},
+     {"{'b': 1}"}},
+    /* what holds is how it is */
+    {"{" NAMED ", 'then': {'properties': {'a': " STRING
+     "}}, 'allOf': [{'properties': {'a': " INTEGER "}}], 'else': {'properties': {'name': " INTEGER
+     "}}}",
+     {"{'name': 'x', 'a': 1}"},
+     {"{'a': 'x'}", "{'name': 1}"}},
+    /* one of no objects is itself, where it may be */
+    {"{'type': 'object', 'properties': {'a': {'properties': {'b': " NULLS "}, 'anyOf': [" NULLS
+     ", {'properties': {'c': " NULLS "}}]}, 'd': {'type': 'object', 'properties': {'b': " NULLS
+     "}, 'anyOf': [{'$ref': '#/$defs/n'}, {'type': 'object'}]}}, '$defs': {'n': " NULLS "}}",
+     {"{'a': null}", "{'a': {'b': null, 'c': null}}", "{'d': {'b': null}}"},
+     {"{'a': 1}", "{'d': null}"}},
+    {"{'type': 'object', 'properties': {'a': {'required': ['b'], '$ref': '#/$defs/o'}}, '$defs': "
+     "{'o': "
+     "{'type': ['object', 'null'], 'properties': {'b': " NULLS "}}}}",
+     {"{'a': null}", "{'a': {'b': null}}"},
+     {"{'a': {}}", "{'a': 1}"}},
+};
+
+/* What is required of what stands elsewhere. */
+static const texts s_required[] = {
+    {"{'type': 'object', 'required': ['d'], '$ref': '#/$defs/A', '$defs': {'A': {'properties': "
+     "{'e': " INTEGER "}}}}",
+     {"{'d': 'x'}", "{'e': 1, 'd': null}"},
+     {"{}", "{'e': 1}", "{'e': 'x', 'd': 1}", "{'d': 1, 'f': 1}"}},
+    {"{'required': ['name'], 'allOf': [{'$ref': '#/$defs/A'}], '$defs': {'A': {" NAMED "}}}",
+     {"{'name': 'x'}"},
+     {"{}", "{'name': 1}"}},
+    {"{'type': 'object', 'required': ['kind'], 'anyOf': [" CIRCLE ", " SQUARE "]}",
+     {"{'kind': 'circle', 'radius': 1}", "{'kind': 'square'}"},
+     {"{}", "{'radius': 1}", "{'kind': 'circle'}", "{'kind': 'square', 'radius': 1}"}},
+    {"{'type': 'object', 'required': ['kind'], 'allOf': [{'$ref': '#/$defs/S'}], " SHAPES "}",
+     {"{'kind': 'circle', 'radius': 1}", "{'kind': 'square'}"},
+     {"{}", "{'kind': 'circle'}"}},
+    {"{'type': 'object', 'required': ['a'], 'oneOf': [{'title': 'any'}, {'properties': {'b': " NULLS
+     "}}]}",
+     {"{'a': 1, 'c': 1}", "{'b': null, 'a': 1}"},
+     {"{}", "{'b': null}"}},
+    /* where nothing is named it may be any object, or no object at all */
+    {"{'type': 'object', 'required': ['a'], 'anyOf': [{'required': ['b']}, {'required': ['c']}]}",
+     {"{'a': 1, 'b': 2, 'x': 3}"},
+     {"[]"}},
+    {"{'type': 'object', 'properties': {'a': {'required': ['x'], '$ref': '#/$defs/s'}}, '$defs': "
+     "{'s': " STRING "}}",
+     {"{'a': 'x'}"},
+     {"{'a': {}}"}},
+    /* inside itself: once */
+    {"{'type': 'object', 'properties': {'n': {'$ref': '#/$defs/n'}}, '$defs': {'n': {'type': "
+     "'object', "
+     "'properties': {'v': " INTEGER
+     ", 'l': {'allOf': [{'$ref': '#/$defs/n'}], 'required': ['v']}, 'r': "
+     "{'allOf': [{'$ref': '#/$defs/n'}], 'required': ['v']}}}}}",
+     {"{'n': {'l': {'v': 1, 'l': {'v': 2, 'r': {'v': 3}}}}}"},
+     {"{'n': {'l': {}}}", "{'n': {'l': {'v': 1, 'l': {}}}}", "{'n': {'x': 1}}"}},
+    {"{'type': 'object', 'required': ['v'], 'properties': {'v': " INTEGER
+     "}, 'allOf': [{'$ref': '#'}]}",
+     {"{'v': 1}"},
+     {"{}", "{'w': 1}"}},
+};
+
+/* Which members there are. */
+static const texts s_names[] = {
+    {"{" NAMED
+     ", 'if': {'required': ['a'], 'properties': {'b': {'const': 1}}}, 'then': {'required': ['c']}}",
+     {"{'name': 'x', 'b': 'any', 'a': 1, 'c': 2}", "{}"},
+     {"{'d': 1}"}},
+    {"{" NAMED ", 'dependentRequired': {'a': ['b']}, 'dependencies': {'c': ['d'], 'e': "
+     "{'properties': {'f': " NULLS "}}}, 'dependentSchemas': {'g': {'properties': {'h': " NULLS
+     "}}}}",
+     {"{'h': null, 'f': null, 'g': 1, 'a': 2, 'b': 3, 'c': 4, 'd': 5, 'e': 6}"},
+     {"{'f': 1}", "{'h': 1}", "{'i': 1}"}},
+    {"{" NAMED ", 'allOf': [{'additionalProperties': " INTEGER "}]}",
+     {"{'name': 'x', 'o': 1}"},
+     {"{'name': 1}"}},
+    {"{" NAMED ", '$ref': '#/$defs/A', '$defs': {'A': {'patternProperties': {'^x': " INTEGER "}}}}",
+     {"{'name': 'x', 'x1': 1}"},
+     {"{'name': 1}"}},
+    {"{" NAMED ", 'oneOf': [{'properties': {'a': " NULLS "}}, {'additionalProperties': true}]}",
+     {"{'name': 'x', 'o': 1}", "{'a': null}"},
+     {"{'name': 1}"}},
+    {"{" NAMED ", 'unevaluatedProperties': " INTEGER "}",
+     {"{'name': 'x', 'o': 1}"},
+     {"{'name': 1}", "{'o': 'x'}"}},
+    {"{" NAMED ", 'allOf': [{'additionalProperties': false, 'unevaluatedProperties': false}]}",
+     {"{'name': 'x'}"},
+     {"{'o': 1}"}},
+    /* below another $id nothing is found from the root */
+    {"{" NAMED ", 'allOf': [{'$id': 'http://a.example/b', 'properties': {'a': {'$ref': "
+     "'#/$defs/x'}}}, {'$id': "
+     "'#old', 'properties': {'b': " NULLS "}}]}",
+     {"{'name': 'x', 'b': null, 'a': 1}"},
+     {"{'b': 1}"}},
+};
+
+static void check_all(const texts *list, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        json_t *schema = parse(list[i].schema);
+        omm_grammar *g = open_arguments(schema);
+        for (size_t k = 0; k < 8 && list[i].yes[k]; k++)
+            check(g, list[i].schema, list[i].yes[k], true);
+        for (size_t k = 0; k < 8 && list[i].no[k]; k++)
+            check(g, list[i].schema, list[i].no[k], false);
+        omm_grammar_close(g);
+        json_decref(schema);
+    }
+}
+
+#define CHECK_ALL(list) check_all(list, sizeof(list) / sizeof(list)[0])
+
+/* Of more alternatives than stand side by side each member may be as each of them says. */
+static void test_many_branches(void) {
+    json_t *branches = json_array();
+    for (int i = 0; i < 40; i++)
+        json_array_append_new(branches, json_pack("{s:{s:{s:s+}, s:{s:s, s:s+}, s:{s:s}}}",
+                                                  "properties", "kind", "const", "k",
+                                                  i % 10 == 0   ? "0"
+                                                  : i % 10 == 1 ? "1"
+                                                                : "2",
+                                                  "id", "type", "string", "description", "of ",
+                                                  i % 2 ? "a" : "b", "size", "type",
+                                                  i % 2 ? "integer" : "null"));
+    json_t *schema = json_pack("{s:s, s:{s:{s:s}}, s:o}", "type", "object", "properties", "name",
+                               "type", "string", "oneOf", branches);
+    omm_grammar *g = open_arguments(schema);
+    check(g, "40 branches", "{'name': 'x', 'kind': 'k2', 'id': 'x', 'size': 5}", true);
+    check(g, "40 branches", "{'kind': 'k1', 'size': null}", true);
+    check(g, "40 branches", "{'kind': 'k3'}", false);
+    check(g, "40 branches", "{'id': 5}", false);
+    check(g, "40 branches", "{'size': 'x'}", false);
+    check(g, "40 branches", "{'o': 1}", false);
+    omm_grammar_close(g);
+    json_decref(schema);
+}
+
+/* Classes that derive from one another: members of all of them; of more than are looked at others may stand. */
+static void test_inheritance(void) {
+    for (int classes = 5; classes <= 40; classes += 35) {
+        json_t *defs = json_object();
+        char name[16], text[64];
+        for (int i = 0; i < classes; i++) {
+            snprintf(name, sizeof name, "c%d", i);
+            snprintf(text, sizeof text, "#/$defs/c%d", i + 1);
+            json_t *one = json_pack("{s:s, s:{s:{s:s}}}", "type", "object", "properties", name,
+                                    "type", "null");
+            if (i + 1 < classes)
+                json_object_set_new(one, "allOf", json_pack("[{s:s}]", "$ref", text));
+            json_object_set_new(defs, name, one);
+        }
+        json_t *schema = json_pack("{s:s, s:o}", "$ref", "#/$defs/c0", "$defs", defs);
+        omm_grammar *g = open_arguments(schema);
+        snprintf(text, sizeof text, "{'c0': null, 'c1': null, 'c%d': null}", classes - 1);
+        check(g, "classes", text, true);
+        check(g, "classes", "{'c4': 1}", false);
+        check(g, "classes", "{'other': 1}", classes > 16);
+        omm_grammar_close(g);
+        json_decref(schema);
+    }
+}
+
+/* Schemas that name one another, and long lists of what is none, are looked at so often and no more. */
+static void test_bounded(void) {
+    json_t *defs = json_object(), *junk = json_array(), *all = json_array();
+    for (int i = 0; i < 30; i++) {
+        char name[16], a[32], b[32];
+        snprintf(name, sizeof name, "d%d", i);
+        snprintf(a, sizeof a, "#/$defs/d%d", (i + 1) % 30);
+        snprintf(b, sizeof b, "#/$defs/d%d", (i + 2) % 30);
+        json_object_set_new(defs, name,
+                            json_pack("{s:[{s:s}, {s:s}, {s:s}], s:{s:{s:s}}}", "allOf", "$ref", a,
+                                      "$ref", b, "$ref", "#/$defs/junk", "properties", name, "type",
+                                      "null"));
+    }
+    for (int i = 0; i < 50000; i++) json_array_append_new(junk, json_integer(i));
+    json_object_set_new(defs, "junk", json_pack("{s:O, s:o}", "anyOf", junk, "required", junk));
+    for (int i = 0; i < 200; i++)
+        json_array_append_new(all, json_pack("{s:s}", "$ref", "#/$defs/d0"));
+    json_t *schema = json_pack("{s:s, s:{s:{s:s}}, s:o, s:o}", "type", "object", "properties",
+                               "name", "type", "string", "allOf", all, "$defs", defs);
+    uint32_t looked = 0;
+    json_t *made = lenient_members(schema, schema, &looked);
+    CHECK(looked > 10000 && looked <= 16384); /* LOOKED_MAX */
+    json_decref(made);
+    omm_grammar *g = open_arguments(schema);
+    check(g, "bounded", "{'name': 'x', 'other': 1}", true);
+    check(g, "bounded", "{'name': 1}", false);
+    omm_grammar_close(g);
+    json_decref(schema);
+}
+
+int main(void) {
+    CHECK_ALL(s_either);
+    CHECK_ALL(s_required);
+    CHECK_ALL(s_names);
+    test_many_branches();
+    test_inheritance();
+    test_bounded();
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
