@@ -570,6 +570,45 @@ static void test_longest(void) {
     omm_tokenizer_close(t);
 }
 
+/* Strings with patterns: those of which plain characters alone decide, and others; with tokens of line ends and of many characters. */
+static void test_patterns(void) {
+    static const char *const schemas[] = {
+        "{\"type\": \"string\", \"pattern\": \"^.+$\"}",
+        "{\"type\": \"string\", \"pattern\": \"^.{1,9}$\"}",
+        "{\"type\": \"string\", \"pattern\": \"^.{1,200}$\", \"maxLength\": 153}",
+        "{\"type\": \"string\", \"pattern\": \"^(?:[^]{3})*$\", \"maxLength\": 7}",
+        "{\"type\": \"string\", \"pattern\": \"^(?:[^]{3})+$\"}",
+        "{\"type\": \"string\", \"pattern\": \"^(?:[^]{70})*x?$\", \"maxLength\": 152}",
+        "{\"type\": \"string\", \"pattern\": \"^[^]*\\\\\\\\$\", \"maxLength\": 151}",
+        "{\"type\": \"string\", \"pattern\": \"^..\\u2028?$\"}",
+        "{\"type\": \"string\", \"pattern\": \"^[^\\u2028]*$\", \"minLength\": 4}",
+        "{\"type\": \"string\", \"pattern\": \"^[^a]*.{3}$\"}",
+        "{\"anyOf\": [{\"pattern\": \"^.{3}$\"}, {\"pattern\": \"^.{5}\\\\n$\"}]}",
+        "{\"type\": \"string\", \"maxLength\": 8}",
+    };
+    const vocab_recipe recipe = {
+        .mark_type = TOKEN_USER,
+        .marks = {"\xe2\x80\xa8", "x\xe2\x80\xa9", LONG, "abc\xc3\xa9", "b\"", "\\n"}};
+    const omm_seed seed = omm_seed_from_u64(5);
+    dice d = {.rng = omm_rng_init(&seed, OMM_PURPOSE_TEST, 0, 0)};
+    rig r = {.tokenizer = open_vocab(&recipe)};
+    r.vocab = omm_tokenizer_vocab(r.tokenizer) + VOCAB_MORE;
+    CHECK_OK(omm_lexicon_open(&r.lexicon, r.tokenizer, r.vocab));
+    for (size_t i = 0; i < 8 * sizeof schemas / sizeof schemas[0]; i++) {
+        omm_grammar *g = NULL;
+        omm_constraint *c = open_constraint(&g, &r, schemas[i / 8]);
+        for (unsigned step = 0; step < 300 && !omm_constraint_has_ended(c); step++) {
+            const uint32_t *allowed = omm_constraint_allowed(c);
+            check_allowed(&r, c);
+            omm_constraint_take(c,
+                                roll(&d, 12) ? pick(&r, &d, allowed) : pick_last(&r, &d, allowed));
+        }
+        omm_constraint_close(c);
+        omm_grammar_close(g);
+    }
+    close_rig(&r);
+}
+
 int main(void) {
     for (unsigned spm = 0; spm < 2; spm++) {
         rig r;
@@ -583,6 +622,7 @@ int main(void) {
     test_sampler();
     test_lacking();
     test_longest();
+    test_patterns();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }

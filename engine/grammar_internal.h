@@ -258,7 +258,7 @@ void match_begin(crowd *out, const omm_grammar *g, bool leads);
 /* One more byte.  out->count 0: it may not follow.  `out` is not `in`. */
 void match_step(crowd *out, frames *f, const omm_grammar *g, const crowd *in, uint8_t byte);
 bool match_is_whole(const omm_grammar *g, const crowd *c);
-/* Of texts of whole characters without quotes and backslashes: those of up to how many characters may follow, and no others.
+/* Of texts of plain characters (pattern.h): those of up to how many of them may follow, and no others.
  * ALL: any; UNKNOWN: that depends on more than how many they are. */
 #define MATCH_ROOM_ALL UINT32_MAX
 #define MATCH_ROOM_UNKNOWN (UINT32_MAX - 1)
@@ -322,7 +322,7 @@ struct omm_lexicon {
     bool leads; /* texts begin with a space, which whoever reads them drops (SentencePiece) */
     lexicon_tree all;
     lexicon_tree odd;     /* those that are not plain */
-    uint32_t *plain;      /* bits: whole characters, no quote, backslash or control character */
+    uint32_t *plain;      /* bits: whole characters, all of them plain ones (pattern.h) */
     uint16_t *characters; /* (words * 32) of a plain one; 0: it is none */
     uint32_t *ends;       /* bits */
     uint32_t *openers;    /* (opener_count) ids: text_may_open */

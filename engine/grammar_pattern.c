@@ -5,6 +5,7 @@
 #include "grammar_internal.h"
 
 #define CONTROL_LAST 0x1fu
+#define WALK_MAX 1024u /* states: some microseconds a token */
 
 /* May one of the characters low .. high come next? */
 static const pattern_edge *find(const thread *t, const omm_grammar *g, uint32_t low,
@@ -91,9 +92,22 @@ bool pattern_step(thread *t, const omm_grammar *g, uint8_t b) {
     return b >= 0xc2 && b <= 0xf4 && begin_long(t, g, b);
 }
 
+/* Of up to `most` characters in all, as many plain ones as leave room for what ends the text behind them: each takes one, and saves
+ * one at most, so that behind the first that is too many all are. */
+static uint32_t room_within(const pattern_table *p, uint32_t state, uint32_t most) {
+    for (uint32_t count = 0; count < WALK_MAX; count++) {
+        const pattern_state *s = &p->states[state];
+        if (s->plain == state) return most - s->left;
+        if (s->room == 0) return count;
+        if (p->states[s->plain].left >= most - count) return count;
+        state = s->plain;
+    }
+    return MATCH_ROOM_UNKNOWN;
+}
+
 uint32_t pattern_room(const thread *t, const omm_grammar *g) {
-    const pattern_state *s = &g->patterns.states[t->lo];
-    const uint32_t most = g->rules[t->rule].max;
-    if (!s->loops) return MATCH_ROOM_UNKNOWN;
-    return most == RULE_NONE ? MATCH_ROOM_ALL : most - t->at - s->left;
+    const uint32_t room = g->patterns.states[t->lo].room, most = g->rules[t->rule].max;
+    if (room == PATTERN_ROOM_UNKNOWN) return MATCH_ROOM_UNKNOWN;
+    if (most != RULE_NONE) return room_within(&g->patterns, t->lo, most - t->at);
+    return room == PATTERN_ROOM_ALL ? MATCH_ROOM_ALL : room;
 }

@@ -39,12 +39,19 @@ static omm_bytes bytes_of(const omm_lexicon *x, uint32_t id) {
 
 /* ---- sets -------------------------------------------------------------------------------------- */
 
+/* U+2028 and U+2029 end lines, which `.` of a pattern does not take. */
+static bool ends_line(const uint8_t *character, unsigned size) {
+    return size == 3 && character[0] == 0xe2 && character[1] == 0x80 &&
+           (character[2] & 0xfe) == 0xa8;
+}
+
 static bool is_plain(omm_bytes piece) {
     if (piece.size >= UINT16_MAX) return false; /* its characters would not be counted */
     for (size_t at = 0; at < piece.size;) {
         const unsigned size = omm_utf8_size(piece.data + at, piece.size - at);
         if (size == 0 || piece.data[at] < ' ' || piece.data[at] == '"' || piece.data[at] == '\\')
             return false;
+        if (ends_line(piece.data + at, size)) return false;
         at += size;
     }
     return piece.size > 0;

@@ -352,15 +352,49 @@ static omm_err set_left(pattern_table *t, uint32_t first, uint32_t first_edge) {
     return has_all ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "no memory for a pattern");
 }
 
-static bool leads_back(const pattern_table *t, uint32_t state) {
-    static const range parts[] = {
-        {' ', '!'}, {'#', '['}, {']', 0xd7ff}, {0xe000, PATTERN_CHARACTER_MAX}};
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-        const pattern_edge *edge = pattern_find(t, state, parts[i].low, parts[i].low, PATTERN_NONE);
-        if (!edge || edge->next != state || edge->high < parts[i].high) return false;
+/* ---- plain characters ----------------------------------------------------------------------------- */
+
+#define ROOM_OPEN (PATTERN_ROOM_UNKNOWN - 1) /* on the way that is walked */
+#define ROOM_FRESH (PATTERN_ROOM_UNKNOWN - 2)
+
+static const range s_plain[] = {
+    {' ', '!'}, {'#', '['}, {']', 0x2027}, {0x202a, 0xd7ff}, {0xe000, PATTERN_CHARACTER_MAX}};
+
+/* plain, and room where it does not depend on other states. */
+static void begin_plain(pattern_table *t, uint32_t state) {
+    pattern_state *s = &t->states[state];
+    uint32_t next = PATTERN_NONE;
+    size_t led = 0, taken = 0; /* of the ranges, all to one state, and at all */
+    for (size_t i = 0; i < sizeof s_plain / sizeof s_plain[0]; i++) {
+        const range *r = &s_plain[i];
+        const pattern_edge *edge = pattern_find(t, state, r->low, r->high, PATTERN_NONE);
+        if (!edge) continue;
+        taken++;
+        if (i == 0) next = edge->next;
+        led += edge->next == next && edge->low <= r->low && edge->high >= r->high;
     }
-    return true;
+    const bool all = led == sizeof s_plain / sizeof s_plain[0];
+    s->plain = all ? next : PATTERN_NONE;
+    s->room = all ? ROOM_FRESH : taken > 0 ? PATTERN_ROOM_UNKNOWN : 0;
 }
+
+/* Along the one way of plain characters to what is known or was met before, which is a circle; then again, from its end's on. */
+static void find_room(pattern_table *t, uint32_t state) {
+    uint32_t count = 0, at = state;
+    for (; t->states[at].room == ROOM_FRESH; at = t->states[at].plain, count++)
+        t->states[at].room = ROOM_OPEN;
+    const uint32_t end = t->states[at].room == ROOM_OPEN ? PATTERN_ROOM_ALL : t->states[at].room;
+    const bool is_count = end < PATTERN_ROOM_UNKNOWN;
+    for (at = state; count > 0; count--, at = t->states[at].plain)
+        t->states[at].room = is_count ? end + count : end;
+}
+
+static void find_rooms(pattern_table *t, uint32_t first) {
+    for (uint32_t i = first; i < t->state_count; i++) begin_plain(t, i);
+    for (uint32_t i = first; i < t->state_count; i++) find_room(t, i);
+}
+
+/* ---- all --------------------------------------------------------------------------------------- */
 
 /* Edges to where no text ends go. */
 static void drop_dead(pattern_table *t, uint32_t first, uint32_t kept) {
@@ -372,12 +406,9 @@ static void drop_dead(pattern_table *t, uint32_t first, uint32_t kept) {
             if (t->states[t->edges[from + k].next].left != PATTERN_NONE)
                 t->edges[kept++] = t->edges[from + k];
         s->count = kept - s->first;
-        s->loops = leads_back(t, i);
     }
     t->edge_count = kept;
 }
-
-/* ---- all --------------------------------------------------------------------------------------- */
 
 /* Reading is work, too, of what cannot be read as well. */
 static omm_err read(builder *b, const char *expression) {
@@ -399,6 +430,7 @@ static omm_err build(builder *b, const char *expression, uint32_t most) {
         t->states[b->first].left > most)
         return omm_raise(OMM_ERR_UNSUPPORTED, "a pattern that no text fulfils");
     drop_dead(t, b->first, first_edge);
+    find_rooms(t, b->first);
     return OMM_OK;
 }
 

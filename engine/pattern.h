@@ -27,6 +27,10 @@
 #define PATTERN_WORK_SHARE 4u /* of what is left of that one expression takes no more than 1/4 */
 #define PATTERN_CHARACTER_MAX 0x10ffffu
 #define PATTERN_NONE UINT32_MAX
+/* Plain characters are those from ' ' on but " and \, U+2028 and U+2029: `.` and most that is written [^...] takes all of them, and
+ * nearly all tokens have no others. */
+#define PATTERN_ROOM_ALL UINT32_MAX           /* any number */
+#define PATTERN_ROOM_UNKNOWN (UINT32_MAX - 1) /* that depends on the characters */
 
 typedef struct pattern_edge {
     uint32_t low, high, next; /* characters low .. high lead to that state */
@@ -35,7 +39,10 @@ typedef struct pattern_edge {
 typedef struct pattern_state {
     uint32_t first, count; /* edges, ascending, none of whose characters is another's */
     uint32_t left; /* characters of the shortest text that it takes from here; 0: it may end */
-    bool loops;    /* any character from ' ' on but " and \ leads back here */
+    uint32_t
+        plain; /* where all plain characters lead; PATTERN_NONE: not all of them to one state */
+    uint32_t
+        room; /* any text of up to so many plain characters may follow, and no other text of these; or one below */
 } pattern_state;
 
 typedef struct pattern_table {

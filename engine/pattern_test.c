@@ -353,7 +353,7 @@ static void test_states(void) {
     CHECK_OK(pattern_add(&a, &t, "^\\d{4}-\\d\\d$", 0, PATTERN_NONE));
     CHECK_EQ(t.states[a].left, 7);
     CHECK_EQ(t.state_count, 8);
-    CHECK(!t.states[a].loops);
+    CHECK(t.states[a].room == PATTERN_ROOM_UNKNOWN && t.states[a].plain == PATTERN_NONE);
     CHECK_OK(pattern_add(&b, &t, "x", 3, PATTERN_NONE));
     CHECK_EQ(b, 8);
     CHECK_EQ(t.states[b].left, 3);
@@ -361,7 +361,8 @@ static void test_states(void) {
     /* behind the match and three characters anything may follow */
     uint32_t state = b;
     for (unsigned i = 0; i < 3; i++) state = pattern_find(&t, state, 'x', 'x', PATTERN_NONE)->next;
-    CHECK(t.states[state].loops && t.states[state].left == 0);
+    CHECK(t.states[state].plain == state && t.states[state].room == PATTERN_ROOM_ALL);
+    CHECK_EQ(t.states[state].left, 0);
     CHECK(!pattern_find(&t, state, 0xd800, 0xdfff, PATTERN_NONE));
     CHECK(!pattern_find(&t, state, 0, 0, PATTERN_NONE));
     CHECK(pattern_find(&t, state, 0, 1, PATTERN_NONE));
@@ -414,19 +415,42 @@ static void test_shares(void) {
     pattern_table_fini(&t);
 }
 
-/* Not all characters lead back. */
-static void test_loops(void) {
-    static const char *const some[] = {"^[ -~\\ue000-\\ue001]*$", "^(?:[^]{2})*$", "^[^a]*$", "b$"};
-    static const char *const all[] = {"", "^[^]*$", "^[^\"\\\\\\n]*$", "^[^\"\\\\\\0-\\x1f]*$"};
-    for (size_t i = 0; i < 4; i++) {
+/* How many plain characters may follow behind a text. */
+static void test_rooms(void) {
+    static const struct {
+        const char *expression, *behind;
+        uint32_t room;
+    } cases[] = {
+        {"", "", PATTERN_ROOM_ALL},
+        {"^[^]*$", "b", PATTERN_ROOM_ALL},
+        {"^[^\"\\\\\\n]*$", "b", PATTERN_ROOM_ALL},
+        {"^[^\"\\\\\\0-\\x1f]*$", "b", PATTERN_ROOM_ALL},
+        {"^.+$", "", PATTERN_ROOM_ALL},
+        {"^.+$", "b", PATTERN_ROOM_ALL},
+        {"^[^\\u2028]+$", "b", PATTERN_ROOM_ALL},
+        {"^(?:[^]{3})*$", "b", PATTERN_ROOM_ALL},
+        {"^.(?:.{3})*$", "", PATTERN_ROOM_ALL},
+        {"^.{1,200}$", "", 200},
+        {"^.{1,200}$", "bb", 198},
+        {"^.{5}$", "bbbbb", 0},
+        {"^\\d\\n?$", "1", 0},
+        {"^b\\u2029{2}$", "b", 0},
+        {"^[^\\u2027]+$", "b", PATTERN_ROOM_UNKNOWN},
+        {"^[ -~\\ue000-\\ue001]*$", "b", PATTERN_ROOM_UNKNOWN},
+        {"^[^a]*$", "b", PATTERN_ROOM_UNKNOWN},
+        {"b$", "b", PATTERN_ROOM_UNKNOWN},
+        {"^.{3}[ab]$", "b", PATTERN_ROOM_UNKNOWN},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         pattern_table t = {0};
-        uint32_t a = 0, b = 0;
-        CHECK_OK(pattern_add(&a, &t, some[i], 0, PATTERN_NONE));
-        CHECK_OK(pattern_add(&b, &t, all[i], 0, PATTERN_NONE));
-        const pattern_edge *edge = pattern_find(&t, a, 'b', 'b', PATTERN_NONE);
-        CHECK(!t.states[a].loops && !t.states[edge->next].loops);
-        edge = pattern_find(&t, b, 'b', 'b', PATTERN_NONE);
-        CHECK(t.states[edge->next].loops);
+        uint32_t state = 0;
+        CHECK_OK(
+            pattern_add(&state, &t, "^.{3}x$", 0, PATTERN_NONE)); /* not the first of the table */
+        CHECK_OK(pattern_add(&state, &t, cases[i].expression, 0, PATTERN_NONE));
+        for (const char *p = cases[i].behind; *p; p++)
+            state = pattern_find(&t, state, (uint8_t)*p, (uint8_t)*p, PATTERN_NONE)->next;
+        if (t.states[state].room != cases[i].room) fprintf(stderr, "%s\n", cases[i].expression);
+        CHECK_EQ(t.states[state].room, cases[i].room);
         pattern_table_fini(&t);
     }
 }
@@ -455,7 +479,7 @@ int main(void) {
     test_states();
     test_work();
     test_shares();
-    test_loops();
+    test_rooms();
     test_memory();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
