@@ -208,6 +208,7 @@ static bool is_surrogate(uint32_t c, bool high) {
 static omm_err take_unicode(uint32_t *out, reader *r) {
     uint32_t low = 0;
     if (take(r, '{')) {
+        while (peek(r) == '0' && pattern_hex_value((uint8_t)r->text[r->at + 1]) >= 0) r->at++;
         OMM_TRY(take_hex(out, r, 1, 6));
         if (!take(r, '}')) return malformed(r, "\\u{ is not closed");
     } else {
@@ -336,14 +337,26 @@ static omm_err gather(uint32_t *out, reader *r, part_kind kind, uint32_t from) {
 
 static omm_err take_either(uint32_t *out, reader *r);
 
+static bool is_of_name(uint8_t c) {
+    return is_letter(c) || is_digit(c) || c == '_' || c == '$';
+}
+
+/* Of a group, to its end. */
+static omm_err take_name(reader *r) {
+    if (peek(r) >= 0x80) return not_read(r, "names of groups are read in ASCII alone");
+    if (!is_of_name(peek(r)) || is_digit(peek(r)))
+        return malformed(r, "the name of a group begins with a letter, _ or $");
+    while (is_of_name(peek(r))) r->at++;
+    return take(r, '>') ? OMM_OK : malformed(r, "the name of a group is not closed");
+}
+
 /* Behind (. */
 static omm_err take_group(uint32_t *out, reader *r) {
     if (take(r, '?') && !take(r, ':')) {
-        const bool named = take_word(r, "P<") ||
-                           (r->text[r->at + 1] != '=' && r->text[r->at + 1] != '!' && take(r, '<'));
-        if (!named) return not_read(r, "(? with this behind it is not supported");
-        while (is_letter(peek(r)) || is_digit(peek(r)) || peek(r) == '_') r->at++;
-        if (!take(r, '>')) return malformed(r, "the name of a group is not closed");
+        const uint8_t behind = peek(r) == '<' ? (uint8_t)r->text[r->at + 1] : 0;
+        if (behind == '=' || behind == '!' || !(take_word(r, "P<") || take(r, '<')))
+            return not_read(r, "(? with this behind it is not supported");
+        OMM_TRY(take_name(r));
     }
     if (r->depth == DEPTH_MAX) return not_read(r, "more groups inside one another than are read");
     r->depth++;

@@ -90,6 +90,8 @@ static void test_texts(void) {
         {"^[\\b]$", {"\b"}, {"b"}},
         {"^\\S\\D\\W$", {"a! "}, {"a1 ", " ! "}},
         {"^\\s+$", {" \t\n\v\f\r\xc2\xa0\xe2\x80\xa8\xe3\x80\x80\xef\xbb\xbf"}, {"\xc2\x85"}},
+        {"^(?<$a>a)(?<_$1>b)$", {"ab"}, {"a"}},
+        {"^\\u{0000041}\\u{00000000000000000000000b7}$", {"A\xc2\xb7"}, {"A"}},
         {"^\\x41\\u0042\\u{1F600}\\ud83d\\ude00\\cJ$",
          {"AB\xf0\x9f\x98\x80\xf0\x9f\x98\x80\n"},
          {"AB"}},
@@ -146,6 +148,12 @@ static void test_refused(void) {
         {"\\u{12", OMM_ERR_FORMAT, "\\u{ is not closed"},
         {"\\c1", OMM_ERR_FORMAT, "\\c has a letter"},
         {"(?<a", OMM_ERR_FORMAT, "the name of a group is not closed"},
+        {"(?<>a)", OMM_ERR_FORMAT, "byte 3 of the pattern: the name of a group begins"},
+        {"(?<1>a)", OMM_ERR_FORMAT, "the name of a group begins"},
+        {"(?<a-b>a)", OMM_ERR_FORMAT, "the name of a group is not closed"},
+        {"(?<\xc3\xa9>a)", OMM_ERR_UNSUPPORTED, "names of groups are read in ASCII"},
+        {"(?", OMM_ERR_UNSUPPORTED, "byte 2 of the pattern: (? with this behind it"},
+        {"\\u{}", OMM_ERR_FORMAT, "a hex digit is missing"},
         {"(?=a)", OMM_ERR_UNSUPPORTED, "byte 2 of the pattern: (? with this behind it"},
         {"(?!a)", OMM_ERR_UNSUPPORTED, "(? with this behind it"},
         {"(?<=a)", OMM_ERR_UNSUPPORTED, "(? with this behind it"},
@@ -177,6 +185,23 @@ static void test_refused(void) {
         }
         CHECK(t.state_count == 0 && t.edge_count == 0);
         pattern_table_fini(&t);
+    }
+}
+
+/* Nothing is read behind the end, wherever an expression breaks off. */
+static void test_broken_off(void) {
+    static const char whole[] =
+        "(?<a>x)(?:\\u{41}|\\ud83d\\ude00)[^a-\\d\\]](?P<b>\\cA\\x41\\0){2,30}?(?=(?<!\xc3\xa9";
+    for (size_t size = 0; size < sizeof whole; size++) {
+        pattern_table t = {0};
+        uint32_t start = 0;
+        char *text = (char *)omm_alloc(size + 1, 1);
+        CHECK(text != NULL);
+        memcpy(text, whole, size);
+        const omm_err err = pattern_add(&start, &t, text, 0, PATTERN_NONE);
+        CHECK(err == OMM_OK || err == OMM_ERR_FORMAT || err == OMM_ERR_UNSUPPORTED);
+        pattern_table_fini(&t);
+        omm_free(text);
     }
 }
 
@@ -474,6 +499,7 @@ int main(void) {
     make_texts();
     test_texts();
     test_refused();
+    test_broken_off();
     test_limits();
     test_random();
     test_states();
