@@ -1,4 +1,5 @@
-/* grammar_place.c - what $ref names: a JSON pointer in a URI (RFC 6901, section 6). */
+/* grammar_place.c - what $ref names: a JSON pointer in a URI (RFC 6901, section 6): bytes of the URI first, so that %2F is a
+ * step's end as / is, and in a name ~1. */
 #include "grammar_internal.h"
 
 #include <stdlib.h>
@@ -11,33 +12,40 @@ static int percent_value(const char *p, size_t left) {
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-/* In place, of one pass: %XX to its byte, or ~1 and ~0 to / and ~.  Returns the new size. */
-static size_t unescape(char *name, size_t size, bool percent) {
-    size_t kept = 0;
-    for (size_t i = 0; i < size; i++) {
-        const int byte = percent ? percent_value(name + i, size - i) : -1;
-        const bool tilde = !percent && name[i] == '~' && i + 1 < size;
-        if (byte >= 0) {
-            name[kept++] = (char)byte;
-            i += 2;
-        } else if (tilde) {
-            i++;
-            name[kept++] = "~/"[name[i] == '1'];
-        } else {
-            name[kept++] = name[i];
-        }
-    }
-    name[kept] = '\0';
-    return kept;
+/* *p, behind a %XX the byte that it is, and *p goes on; -1: the end. */
+static int next_byte(const char **p) {
+    const char *at = *p;
+    if (*at == '\0') return -1;
+    const int byte = percent_value(at, strnlen(at, 3));
+    *p += byte >= 0 ? 3 : 1;
+    return byte >= 0 ? byte : (uint8_t)*at;
 }
 
-/* What a step, up to the next / or the end, names; NULL: nothing. */
-static json_t *step_into(const json_t *in, const char *step, size_t size) {
-    char name[STEP_BYTES_MAX];
-    if (size >= sizeof name) return NULL;
-    memcpy(name, step, size);
-    size = unescape(name, unescape(name, size, true), false);
-    if (json_is_object(in)) return strlen(name) == size ? json_object_get(in, name) : NULL;
+/* A name of the pointer that the URI has, with / and ~ for ~1 and ~0, up to the next / or the end.  *p: behind it.  False: it
+ * names nothing. */
+static bool take_step(char *name, size_t *size, const char **p) {
+    *size = 0;
+    for (const char *from = *p;; from = *p) {
+        int byte = next_byte(p);
+        if (byte < 0) break;
+        if (byte == '/') {
+            *p = from; /* the next step begins here */
+            break;
+        }
+        if (byte == '~') {
+            const int which = next_byte(p);
+            if (which != '0' && which != '1') return false;
+            byte = which == '1' ? '/' : '~';
+        }
+        if (byte == 0 || *size + 1 == STEP_BYTES_MAX) return false;
+        name[(*size)++] = (char)byte;
+    }
+    name[*size] = '\0';
+    return true;
+}
+
+static json_t *step_into(const json_t *in, const char *name, size_t size) {
+    if (json_is_object(in)) return json_object_get(in, name);
     if (size == 0 || size > 6 || strspn(name, "0123456789") != size) return NULL;
     return json_array_get(in, strtoul(name, NULL, 10));
 }
@@ -50,12 +58,13 @@ bool grammar_has_base(const json_t *root, const json_t *schema) {
 
 json_t *grammar_place(json_t *root, const char *ref) {
     json_t *at = root;
-    if (!ref || ref[0] != '#' || (ref[1] != '\0' && ref[1] != '/')) return NULL;
+    char name[STEP_BYTES_MAX];
+    size_t size = 0;
+    if (!ref || ref[0] != '#') return NULL;
     for (const char *p = ref + 1; at && *p;) {
-        const size_t size = strcspn(p + 1, "/");
         if (grammar_has_base(root, at)) return NULL; /* another schema's inside */
-        at = step_into(at, p + 1, size);
-        p += 1 + size;
+        if (next_byte(&p) != '/' || !take_step(name, &size, &p)) return NULL;
+        at = step_into(at, name, size);
     }
     return at;
 }

@@ -285,7 +285,8 @@ static bool is_of(unsigned set, const json_t *value) {
                    : json_is_boolean(value) ? 1u << TYPE_BOOLEAN
                    : json_is_null(value)    ? 1u << TYPE_NULL
                                             : 1u << TYPE_NUMBER;
-    if (json_is_integer(value)) has |= 1u << TYPE_INTEGER;
+    const double v = json_number_value(value);
+    if (json_is_number(value) && floor(v) >= v) has |= 1u << TYPE_INTEGER; /* 1.0 is one, too */
     return set == 0 || (set & has) != 0;
 }
 
@@ -483,9 +484,9 @@ static omm_err compile_array(uint32_t *out, compiler *c, json_t *schema) {
 static const char *const s_alone[] = {"$ref", "anyOf", "oneOf", "allOf", "enum", "const"};
 static const char *const s_values[] = {"enum",
                                        "const"}; /* of these, those that `type` may stand beside */
-static const char *const s_notes[] = {"title",    "description", "default",  "examples",
-                                      "$schema",  "$id",         "$comment", "deprecated",
-                                      "readOnly", "writeOnly",   "$defs",    "definitions"};
+static const char *const s_notes[] = {
+    "title",         "description", "default",  "examples",  "$schema", "$id",        "$comment",
+    "discriminator", "deprecated",  "readOnly", "writeOnly", "$defs",   "definitions"};
 static const char *const s_typed[] = {"properties", "required",         "additionalProperties",
                                       "items",      "prefixItems",      "minItems",
                                       "maxItems",   "minLength",        "maxLength",
@@ -616,7 +617,7 @@ static omm_err compile_ref(uint32_t *out, compiler *c, const json_t *ref) {
     char place[PATH_BYTES_MAX];
     const char *path = json_string_value(ref);
     if (!path) return malformed(c, "$ref", "is #, or #/ and a path in the schema");
-    if (path[0] != '#' || (path[1] != '\0' && path[1] != '/'))
+    if (path[0] != '#' || !strchr("/%", path[1])) /* or the end */
         return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s/$ref: %.100s is not supported; " SUPPORTED,
                          c->path, path);
     json_t *schema = grammar_place(c->root, path);

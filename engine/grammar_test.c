@@ -97,6 +97,11 @@ static const struct {
     {"{\"$ref\": \"#x\"}", OMM_ERR_UNSUPPORTED, "#/$ref: #x is not supported"},
     {"{\"$ref\": \"#/allOf/01\", \"$defs\": {}}", OMM_ERR_UNSUPPORTED, "there is no #/allOf/01"},
     {"{\"anyOf\": [{\"$ref\": \"#/anyOf/1\"}]}", OMM_ERR_UNSUPPORTED, "there is no #/anyOf/1"},
+    {"{\"$ref\": \"#/$defs/a~2\", \"$defs\": {\"a~2\": {}, \"a2\": {}}}", OMM_ERR_UNSUPPORTED,
+     "there is no"},
+    {"{\"$ref\": \"#/$defs/a~\", \"$defs\": {\"a~\": {}, \"a\": {}}}", OMM_ERR_UNSUPPORTED,
+     "there is no"},
+    {"{\"$ref\": \"#/$defs/a%2Fb\", \"$defs\": {\"a/b\": {}}}", OMM_ERR_UNSUPPORTED, "there is no"},
     {"{\"$ref\": \"#/$defs/a%00\", \"$defs\": {\"a\": {}}}", OMM_ERR_UNSUPPORTED, "there is no"},
     {"{\"properties\": {\"a\": {\"$id\": \"http://b.example/c\", \"$ref\": \"#/$defs/d\"}}}",
      OMM_ERR_UNSUPPORTED, "#/properties/a/$id: below the root it is not supported"},
@@ -182,6 +187,16 @@ static const texts s_texts[] = {
     {"{\"type\": \"integer\"}",
      {"0", "-12", "123456789012345678"},
      {"-0", "-01", "1.0", "1e3", "1234567890123456789", "00", "\"1\"", "null"}},
+    {"{\"type\": \"integer\", \"enum\": [1.0, 2.5, 3]}", {"1.0", "3"}, {"1", "2.5", "2"}},
+    {"{\"oneOf\": [{\"const\": 1}, {\"type\": \"null\"}], \"discriminator\": {\"propertyName\": "
+     "\"k\"}}",
+     {"1", "null"},
+     {"2"}},
+    {"{\"prefixItems\": [{\"$ref\": \"#%2F$defs%2Fa%7E1b\"}, {\"$ref\": \"#/$defs/c%25~0d\"}], "
+     "\"items\": false, "
+     "\"$defs\": {\"a/b\": {\"type\": \"null\"}, \"c%~d\": {\"const\": 1}}}",
+     {"[null, 1]"},
+     {"[1]", "[null, null]"}},
     {"{\"type\": \"number\"}",
      {"0", "0.5", "-1.25E-3", "1e99", "0.12345678901234567"},
      {"1e100", "0.123456789012345678", "1.e5", "-.5", "1.5.5", "1e5e5", "1e+"}},
