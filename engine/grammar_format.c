@@ -12,12 +12,33 @@
 #define DAYS "\\d{1,6}D"
 #define MONTHS "\\d{1,5}M(?:" DAYS ")?"
 #define YEARS "\\d{1,4}Y(?:" MONTHS ")?"
+/* Of what is behind T all together stays under 2^31 s: some readers have 32 bits for it. */
 #define SECONDS "\\d{1,9}S"
-#define MINUTES "\\d{1,9}M(?:" SECONDS ")?"
-#define HOURS "\\d{1,7}H(?:" MINUTES ")?"
+#define MINUTES "\\d{1,7}M(?:" SECONDS ")?"
+#define HOURS "\\d{1,5}H(?:" MINUTES ")?"
 #define OF_DAY "T(?:" HOURS "|" MINUTES "|" SECONDS ")"
-#define LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]{0,38}[A-Za-z0-9])?" /* 6 and their dots stay under 253 */
-#define ATOM "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,20}"           /* 3 and their dots stay under 64 */
+#define LETTER "[A-Za-z]"
+#define ALNUM "[A-Za-z0-9]"
+/* The third and fourth character are no hyphens both, which names in ASCII that stand for others begin with (xn--). */
+#define LABEL_REST "(?:" ALNUM "|[A-Za-z0-9-]-?" ALNUM "(?:[A-Za-z0-9-]{0,35}" ALNUM ")?)?"
+#define LABEL ALNUM LABEL_REST /* 6 and their dots stay under 253 */
+/* A last one that begins with a digit is read as a part of an address. */
+#define HOST "(?:(?:" LABEL "\\.){0,5}" LETTER LABEL_REST "|(?:" OCTET "\\.){3}" OCTET ")"
+/* Last labels of mail: none of test, arpa; local, onion; invalid; localhost, which are nobody's. */
+#define TLD_4                                                                                      \
+    "[B-SU-Zb-su-z]" LETTER "{3}|[Aa](?:[A-QS-Za-qs-z]" LETTER "{2}|[Rr](?:[A-OQ-Za-oq-z]" LETTER  \
+    "|[Pp][B-Zb-z]))"                                                                              \
+    "|[Tt](?:[A-DF-Za-df-z]" LETTER "{2}|[Ee](?:[A-RT-Za-rt-z]" LETTER "|[Ss][A-SU-Za-su-z]))"
+#define TLD_5                                                                                      \
+    "[A-KMNP-Za-kmnp-z]" LETTER "{4}|[Ll](?:[A-NP-Za-np-z]" LETTER                                 \
+    "{3}|[Oo](?:[ABD-Zabd-z]" LETTER "{2}|[Cc](?:[B-Zb-z]" LETTER "|[Aa][A-KM-Za-km-z])))"         \
+    "|[Oo](?:[A-MO-Za-mo-z]" LETTER "{3}|[Nn](?:[A-HJ-Za-hj-z]" LETTER                             \
+    "{2}|[Ii](?:[A-NP-Za-np-z]" LETTER "|[Oo][A-MO-Za-mo-z])))"
+#define TLD                                                                                        \
+    "(?:" LETTER "{2,3}|" TLD_4 "|" TLD_5 "|" LETTER "{6}|[A-HJ-Za-hj-z]" LETTER "{6}|" LETTER     \
+    "{8}"                                                                                          \
+    "|[A-KM-Za-km-z]" LETTER "{8}|" LETTER "{10,24})"
+#define ATOM "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,20}" /* 3 and their dots stay under 64 */
 #define OCTET "(?:25[0-5]|2[0-4]\\d|1\\d{2}|[1-9]?\\d)"
 #define HEX "[0-9a-fA-F]"
 #define GROUP HEX "{1,4}"
@@ -25,6 +46,17 @@
 #define AROUND(left, right) "|(?:" GROUP ":){" left "}:(?:" GROUP "(?::" GROUP "){0," right "})?"
 #define PCHAR "(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%" HEX "{2})"
 #define PATH "(?:/" PCHAR "*)*"
+/* Those of which a text without // is read as one with it, and file, which has no port. */
+#define WEB "(?:[Hh][Tt][Tt][Pp][Ss]?|[Ww][Ss][Ss]?|[Ff][Tt][Pp])"
+#define SCHEME_REST "[A-Za-z0-9+.-]"
+#define OTHER                                                                                      \
+    "(?:[A-EGI-VX-Za-egi-vx-z]" SCHEME_REST "{0,30}|[Ff][A-HJ-SU-Za-hj-su-z0-9+.-]" SCHEME_REST    \
+    "{0,29}"                                                                                       \
+    "|[Hh][A-SU-Za-su-z0-9+.-]" SCHEME_REST "{0,29}|[Ww][A-RT-Za-rt-z0-9+.-]" SCHEME_REST          \
+    "{0,29})"
+#define AT_HOST "//" HOST "(?::[1-9]\\d{0,3})?" PATH
+#define AT_PATH "/?" PCHAR "+" PATH
+#define QUERY "(?:\\?(?:" PCHAR "|[/?])*)?(?:#(?:" PCHAR "|[/?])*)?"
 
 static const struct {
     const char *name, *expression;
@@ -34,16 +66,15 @@ static const struct {
     {"time", "^" TIME "$"},
     /* RFC 3339, appendix A */
     {"duration", "^P(?:(?:" YEARS "|" MONTHS "|" DAYS ")(?:" OF_DAY ")?|" OF_DAY "|\\d{1,5}W)$"},
-    {"email", "^" ATOM "(?:\\." ATOM "){0,2}@(?:" LABEL "\\.){1,4}[A-Za-z]{2,24}$"},
+    {"email", "^" ATOM "(?:\\." ATOM "){0,2}@(?:" LABEL "\\.){1,4}" TLD "$"},
     {"hostname", "^" LABEL "(?:\\." LABEL "){0,5}$"},
     {"ipv4", "^(?:" OCTET "\\.){3}" OCTET "$"},
     {"ipv6", "^(?:(?:" GROUP ":){7}" GROUP "|::(?:" GROUP "(?::" GROUP "){0,6})?" AROUND("1", "5")
                  AROUND("2", "4") AROUND("3", "3") AROUND("4", "2") AROUND("5", "1")
                      AROUND("6", "0") "|(?:" GROUP ":){7}:)$"},
     {"uuid", "^" HEX "{8}-" HEX "{4}-" HEX "{4}-" HEX "{4}-" HEX "{12}$"},
-    {"uri",
-     "^[A-Za-z][A-Za-z0-9+.-]{0,30}:(?://" LABEL "(?:\\." LABEL "){0,5}(?::[1-9]\\d{0,3})?" PATH
-     "|/?" PCHAR "+" PATH ")(?:\\?(?:" PCHAR "|[/?])*)?(?:#(?:" PCHAR "|[/?])*)?$"},
+    {"uri", "^(?:(?:" WEB "|" OTHER "):" AT_HOST "|" OTHER ":" AT_PATH
+            "|[Ff][Ii][Ll][Ee]:(?://)?/" PCHAR "+" PATH ")" QUERY "$"},
 };
 
 const char *grammar_format(const char *name) {
