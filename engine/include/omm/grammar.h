@@ -15,7 +15,7 @@
  *   array: items, prefixItems, minItems, maxItems           numbers: minimum, maximum, exclusiveMinimum, exclusiveMaximum
  *   pattern: regular expressions of ECMA-262 as pattern.h has them, found anywhere; format: date-time, date, time, duration, email,
  *            hostname, ipv4, ipv6, uuid, uri (grammar_format.c)
- *   title, description, default, examples and the like: without meaning
+ *   title, description, default, examples and the like, and $id of the root: without meaning
  * and anything else is refused with its path: what is left out in silence would be promised and not kept.  $ref and the
  * keywords from enum to allOf stand alone, but enum and const beside type.  Where `type` is missing the keywords that are
  * there say it; where there are none, any value may stand.
