@@ -54,10 +54,12 @@ void bench_train_print(const bench_train_result *r, const bench_train_options *o
     printf("%s: %s, %.3f G parameters, adapter of rank %u: %.2f M\n", o->bench->model,
            r->architecture, (double)r->parameters * 1e-9, o->rank,
            (double)r->adapter_parameters * 1e-6);
-    printf("%s, activations %s, %u tokens a step, %u of %u layers computed again: %.2f GFLOP a "
+    const bool q8 = o->bench->activations == OMM_ACTIVATIONS_Q8;
+    printf("%s, activations %s%s, %u tokens a step, %u of %u layers computed again: %.2f GFLOP a "
            "token, median of "
            "%u (min .. max), peak memory %.0f MB\n",
-           omm_isa_name(r->isa), omm_activations_name(o->bench->activations), o->seq,
+           omm_isa_name(r->isa), omm_activations_name(o->bench->activations),
+           q8 ? " in forward (products in int8 count as those of f32)" : "", o->seq,
            r->checkpoint_layers, r->layers, r->token_flops * 1e-9, o->bench->repeats,
            (double)r->memory_peak_bytes * 1e-6);
     for (unsigned i = 0; i < r->run_count; i++) print_run(r, &r->runs[i], o);

@@ -57,7 +57,9 @@ static omm_err open_model(train_run *r) {
 static omm_err load_model(train_run *r) {
     omm_gguf gguf;
     OMM_TRY(omm_gguf_open(&gguf, r->args.model));
+    const bool is_named = (r->args.checkpoint && !r->args.full) || r->args.report;
     omm_err err = train_memory_plan(r, &gguf);
+    if (is_named) r->base = omm_gguf_digest(&gguf); /* of all its parts */
     if (err == OMM_OK) {
         omm_model_fini(&r->model);
         err = cli_of_file(omm_model_load(&r->model, &gguf), "-m", r->args.model);
@@ -181,8 +183,6 @@ static omm_err open_run(train_run *r) {
     OMM_TRY(cli_threads_measure(&r->threads, &r->model, isa, TRAIN_ROWS, OMM_ACTIVATIONS_F32));
     OMM_TRY(omm_pool_open(&r->pool, r->threads));
     OMM_TRY(omm_compute_init(&r->compute, r->pool, isa));
-    const bool is_named = (r->args.checkpoint && !r->args.full) || r->args.report;
-    if (is_named) OMM_TRY(omm_hash_file(&r->base, r->args.model));
     if (r->args.full) return train_full_open(r);
     omm_trainer_options options = {.model = &r->model,
                                    .data = r->data,
@@ -369,6 +369,8 @@ int cmd_train(int argc, char **argv) {
     train_run r = {.args = train_args_default(), .room.fd = -1};
     int code = train_parse(&r.args, argc, argv);
     if (code >= 0) return code;
+    r.argc = argc;
+    r.argv = argv;
     r.begin_ns = omm_measure_ns();
     const char *counters = getenv("OMM_ENERGY_FROM");
     energy_begin(&r.energy, counters ? counters : ENERGY_FOLDER);

@@ -186,8 +186,24 @@ static void activations(const char *dir) {
     CHECK_EQ(run(cmd_train, line), CLI_EXIT_PASS);
     snprintf(line, sizeof line, TRAIN "-o P --checkpoint %s --resume", saved);
     CHECK_EQ(run(cmd_train, line), CLI_EXIT_RUNTIME);
-    CHECK(strstr(omm_err_sentence(), "another recipe") != NULL);
+    CHECK(strstr(omm_err_sentence(), "another recipe (another activations)") != NULL);
     CHECK_EQ(run(cmd_train, TRAIN "-o P --activations q4"), CLI_EXIT_USAGE);
+    /* As a recipe says, but for what is said beside it. */
+    static const char recipe[] =
+        "{rank: 2, dropout: 0.1, steps: 2, warmup_steps: 5, activations: q8}\n";
+    char file[160];
+    snprintf(file, sizeof file, "%s/q8.yaml", dir);
+    CHECK_OK(omm_file_write_fast(file, omm_bytes_of(recipe, sizeof recipe - 1), 0644));
+    for (int q8 = 0; q8 < 2; q8++) {
+        snprintf(line, sizeof line, TRAIN "-o O --activations %s", q8 ? "q8" : "f32");
+        CHECK_EQ(run(cmd_train, line), CLI_EXIT_PASS);
+        snprintf(line, sizeof line, "train -m M -d D --new-tokens 4 -o P --recipe %s%s", file,
+                 q8 ? "" : " --activations f32");
+        CHECK_EQ(run(cmd_train, line), CLI_EXIT_PASS);
+        CHECK(same_files(s_out, s_again));
+    }
+    CHECK_OK(omm_file_remove(s_again));
+    CHECK_OK(omm_file_remove(file));
     CHECK_EQ(run(cmd_train, "train -m M -d D --steps 2 -o P --full --activations q8"),
              CLI_EXIT_USAGE);
     memcpy(s_model, was, sizeof was);

@@ -61,12 +61,13 @@ train_args train_args_default(void) {
     return a;
 }
 
-static omm_err load_recipe(omm_recipe *out, const char *path) {
+static omm_err load_recipe(omm_recipe *out, bool *says_shape, const char *path) {
     omm_arena arena;
     omm_recipe_yaml yaml = {0};
     omm_arena_init(&arena, 1 << 20);
     omm_err err = omm_config_load(&yaml, omm_recipe_fields, path, &arena);
     if (err == OMM_OK) err = omm_recipe_from_yaml(out, &yaml);
+    *says_shape = omm_recipe_says_shape(&yaml);
     omm_arena_fini(&arena);
     return err;
 }
@@ -104,8 +105,9 @@ static int parse(train_args *a, int argc, char **argv) {
          "halves "
          "(ab)"},
         {"activations", 0, CLI_STR, &a->activations, "f32|q8",
-         "what a quantised base takes in forward; q8: rounded to int8 as when it chats, which is "
-         "faster, and another result (f32)"},
+         "what a quantised base takes in forward; q8: rounded to int8 as when it chats, faster "
+         "with "
+         "int8 dot products (VNNI), and another result (f32)"},
         {"start", 0, CLI_LIST, &a->start, "FILE[=X]",
          "adapter to start from, times X; several are joined.  Ranks, alphas and targets are its "
          "own: others are refused"},
@@ -235,11 +237,13 @@ int train_parse(train_args *a, int argc, char **argv) {
     if (code >= 0) return code;
     if (a->recipe) { /* once more, over the recipe */
         omm_recipe recipe;
-        omm_err err = load_recipe(&recipe, a->recipe);
+        bool says_shape = false;
+        omm_err err = load_recipe(&recipe, &says_shape, a->recipe);
         if (err != OMM_OK) return cli_fail("train", err);
         *a = train_args_default();
         begin_with(a, &recipe);
         (void)parse(a, argc, argv);
+        a->recipe_says_shape = says_shape;
     }
     a->galore = a->full && strcmp(a->optimizer, "galore") == 0;
     const omm_err err = check_idle(a);
@@ -249,8 +253,9 @@ int train_parse(train_args *a, int argc, char **argv) {
 }
 
 bool train_is_like_start(const train_args *a) {
-    return a->start.count > 0 && !a->recipe && a->rank == s_count_unset && a->alpha == s_unset &&
-           !a->rslora && !a->targets && !a->rank_pattern && !a->alpha_pattern;
+    return a->start.count > 0 && !a->recipe_says_shape && a->rank == s_count_unset &&
+           a->alpha == s_unset && !a->rslora && !a->targets && !a->rank_pattern &&
+           !a->alpha_pattern;
 }
 
 static omm_err choose(uint32_t *out, const char *option, const char *name,

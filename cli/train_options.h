@@ -11,6 +11,7 @@ typedef struct train_args {
     const char *model, *data, *eval, *out, *clients, *split_by, *threads;
     const char *recipe; /* a file; its recipe is `base`, and what the options begin with */
     omm_recipe base;
+    bool recipe_says_shape; /* omm_recipe_says_shape */
     cli_list start;
     const char *targets, *rank_pattern, *alpha_pattern; /* NULL: of `base` */
     const char *parts, *activations;

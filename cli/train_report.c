@@ -6,8 +6,10 @@
 #include "omm/file.h"
 #include "omm/mem.h"
 #include "omm/memory.h"
+#include "omm/utf8.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* Curves of the longest recipe, 1,000,000 steps. */
 #define RESULT_BYTES_MAX ((size_t)256 << 20)
@@ -179,18 +181,50 @@ static omm_err add_recipe(json_t *root, const train_run *r) {
     return omm_json_set_real(recipe, "galore_scale", (double)r->args.galore_scale);
 }
 
-/* Everything that the result follows from, beside the data. */
+/* What the command line has need not be UTF-8. */
+static json_t *text_json(const char *text) {
+    const size_t size = strlen(text) + 1;
+    char *mended = omm_alloc(size, 1);
+    if (!mended) return NULL;
+    memcpy(mended, text, size);
+    omm_utf8_mend(mended);
+    json_t *made = json_string(mended);
+    omm_free(mended);
+    return made;
+}
+
+static omm_err put_file(json_t *list, const char *file, const omm_digest *digest) {
+    char hex[OMM_DIGEST_HEX_SIZE];
+    omm_digest_hex(hex, digest);
+    json_t *one = json_pack("{s:o,s:s}", "file", text_json(file), "digest", hex);
+    if (one && json_array_append_new(list, one) == 0) return OMM_OK;
+    return omm_raise(OMM_ERR_NOMEM, "no memory for a report");
+}
+
+static omm_err put_arguments(json_t *list, const train_run *r) {
+    for (int i = 1; i < r->argc; i++)
+        if (json_array_append_new(list, text_json(r->argv[i])) != 0)
+            return omm_raise(OMM_ERR_NOMEM, "no memory for a report");
+    return OMM_OK;
+}
+
+/* What the result follows from beside the data, whose digest is there: the command line says how these were read, held out and
+ * judged. */
 static omm_err add_origin(json_t *root, const train_run *r) {
-    char text[OMM_DIGEST_HEX_SIZE];
-    json_t *start = json_array();
-    OMM_TRY(add_recipe(root, r));
-    omm_digest_hex(text, &r->base);
-    OMM_TRY(
-        omm_json_set(root, "base", json_pack("{s:s,s:s}", "file", r->args.model, "digest", text)));
+    json_t *base = json_array(), *start = json_array(), *arguments = json_array();
+    omm_err err = put_file(base, r->args.model, &r->base);
+    for (size_t i = 0; err == OMM_OK && i < r->args.start.count; i++)
+        err = put_file(start, r->args.start.items[i], &r->start_files[i]);
+    if (err == OMM_OK) err = put_arguments(arguments, r);
+    if (err == OMM_OK) err = omm_json_set(root, "base", json_incref(json_array_get(base, 0)));
+    if (err == OMM_OK) err = omm_json_set(root, "start", json_incref(start));
+    if (err == OMM_OK) err = omm_json_set(root, "arguments", json_incref(arguments));
+    json_decref(base);
+    json_decref(start);
+    json_decref(arguments);
+    OMM_TRY(err);
     OMM_TRY(omm_json_set_int(root, "seed", (int64_t)r->args.seed)); /* its option ends there */
-    for (size_t i = 0; i < r->args.start.count; i++)
-        json_array_append_new(start, json_string(r->args.start.items[i]));
-    return omm_json_set(root, "start", start);
+    return add_recipe(root, r);
 }
 
 omm_err train_result_json(json_t **out, const train_run *r, const omm_digest *file) {
@@ -200,8 +234,8 @@ omm_err train_result_json(json_t **out, const train_run *r, const omm_digest *fi
     omm_digest_hex(file_hex, file);
     omm_digest_hex(data_hex, &data);
     json_t *root =
-        json_pack("{s:i,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:f,s:f,s:o,s:I,s:s}", "schema_version", 1,
-                  "kind", "omm-train", r->full ? "model" : "adapter", r->args.out,
+        json_pack("{s:i,s:s,s:o,s:s,s:s,s:I,s:I,s:I,s:I,s:f,s:f,s:o,s:I,s:s}", "schema_version", 1,
+                  "kind", "omm-train", r->full ? "model" : "adapter", text_json(r->args.out),
                   r->full ? "model_digest" : "adapter_digest", file_hex, "data_digest", data_hex,
                   "examples", (json_int_t)omm_dataset_count(r->data), "steps", (json_int_t)t.steps,
                   "tokens", (json_int_t)t.tokens, "learned", (json_int_t)t.learned, "loss_first",
@@ -219,8 +253,7 @@ omm_err train_result_json(json_t **out, const train_run *r, const omm_digest *fi
                                       "after", summary_json(r, &r->after), "replies_cut",
                                       (json_int_t)r->replies_cut));
     *out = root;
-    return root ? OMM_OK
-                : omm_raise(OMM_ERR_NOMEM, "no result: a path that is not UTF-8, or no memory");
+    return root ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "no memory for a result");
 }
 
 omm_err train_print_json(const json_t *result) {

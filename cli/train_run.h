@@ -25,6 +25,8 @@ typedef struct train_memory {
 
 /* Everything that must be released, in one place. */
 typedef struct train_run {
+    int argc;
+    char **argv; /* as they were given */
     train_args args;
     omm_model model;
     omm_digest base; /* of its file; known with --checkpoint or --report, else zeros */
@@ -43,6 +45,7 @@ typedef struct train_run {
     kept_run kept;     /* its checkpoint */
     omm_file_out room; /* kept for the adapter's file */
     omm_lora start;
+    omm_digest start_files[CLI_LIST_MAX]; /* with --report */
     bool has_start;
     omm_eval_item *items, *items_before; /* one per example of `eval` */
     omm_eval_summary before, after;

@@ -846,6 +846,17 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         if any(parts[p] == 0 for p in parts if p != "other") or parts["other"] > mean / 2:
             failures.append(f"bench --train: {parts}")
     expect([*train, "-r", "1", "--peak-seconds", "0"], 0, r"(?s)0 of 2 layers.*step.*tokens/s.*time: forward", "stdout")
+    quantised = folder / "bench-q8.gguf"
+    run("quantize", MODEL, quantised, "Q8_0")
+    train[train.index("-m") + 1] = quantised
+    for activations in "f32", "q8":
+        done = run(*train, "-r", 1, "--peak-seconds", 0, "--activations", activations, "--json")
+        if done.returncode != 0 or json.loads(done.stdout)["activations"] != activations:
+            failures.append(f"bench --train --activations {activations}: {done.stdout[:300]}{done.stderr[:300]}")
+    expect([*train, "-r", 1, "--peak-seconds", 0, "--activations", "q8"], 0, r"activations q8 in forward \(products in int8 count as those of f32\)", "stdout")
+    expect(["bench", "--train", "-m", MODEL, "--activations", "q8"], 2, "activations is q8, .* its matrices are F16")
+    train[train.index("-m") + 1] = synth[0]
+    quantised.unlink()
     ratios = r"(?s)peak in this run: fma \d+ GFLOP/s.*GFLOP/s: \d+\.\d\d of the fma peak.*\(\d+\.\d\d, \d+\.\d\d of the peak\)"
     expect([*train, "-r", "1", "-t", "1", "--peak-seconds", "0.01"], 0, ratios, "stdout")
     expect([*train, "--seq", "5000"], 2, "--seq 5000: accepted are 8 to 4096")

@@ -51,7 +51,7 @@ for more, says in ((["--docs", "/nowhere"], "/nowhere"), (["--top-k", 5], "--top
 for more, says in (([], "which text"), (["-f", "/nowhere"], "/nowhere"), (["-f", "README.md", "--window", 1], "--window 1"),
                    (["-f", "README.md", "-c", 1], "-c 1: must be at least 2"), (["-f", "README.md", "--window", 300, "-c", 256], "--window 300: -c 256 holds less")):
     refused(["perplexity", "-m", MODEL, *more], says)
-for option in (["-p", 8], ["-n", 8], ["--activations", "q8"], ["--kv", "f16"], ["--max-memory-mb", 50], ["--profile"]):
+for option in (["-p", 8], ["-n", 8], ["--kv", "f16"], ["--max-memory-mb", 50], ["--profile"]):
     name = {"-p": "--prompt", "-n": "--generate"}.get(option[0], option[0])
     refused(["bench", "-m", MODEL, "--train", *option], f"{name} is not of bench --train")
 for option in "--seq", "--rank", "--checkpoint-layers":

@@ -5,8 +5,9 @@ the data as text.
 
 usage: train_report_test.py SOURCE_DIR MESHMIND
 """
-import hashlib, html.parser, json, math, os, pathlib, re, subprocess, sys, tempfile, time
+import hashlib, html.parser, json, math, os, pathlib, re, shutil, subprocess, sys, tempfile, time
 
+import split_gguf
 from live import check
 
 SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
@@ -270,24 +271,62 @@ def check_counted(folder):
     check(abs(zoe["loss_before"] - alone) < 1e-9, f"loss of zoe: {zoe}, alone {alone}")
 
 
+def blake(path):
+    return hashlib.blake2b(path.read_bytes(), digest_size=32).hexdigest()
+
+
+def trained(*args):
+    done = subprocess.run([MESHMIND, "train", *map(str, args), "--json"], capture_output=True, text=True)
+    check(done.returncode == 0, f"exit {done.returncode}: {done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def check_again(folder):
-    """From the report alone, with base and data: the same adapter.  What a start adapter says, or all weights have not, is not in it."""
-    first, report, _ = train(folder, "--targets", "ffn_*,q", "--rank-pattern", "q=3", "--parts", "b", "--lora-plus", 3, "--dropout", 0.1, "--seed", 2**63 - 1,
-                             "--optimizer", "sgd", "--momentum", 0.9, "--nesterov", "--schedule", "linear", "--lr", 0.0123)
-    base = hashlib.blake2b((BASE / "openmeshmind-tiny-F16.gguf").read_bytes(), digest_size=32).hexdigest()
-    check(report["base"]["digest"] == base and report["seed"] == 2**63 - 1 and report["start"] == [], f"origin: {report}")
-    (folder / "recipe.json").write_text(json.dumps(report["recipe"]))
-    done = subprocess.run([MESHMIND, "train", "-m", BASE / "openmeshmind-tiny-F16.gguf", "-d", folder / "t.jsonl", "-o", folder / "b.gguf", "--json",
-                           "--recipe", folder / "recipe.json", "--seed", str(report["seed"])], capture_output=True, text=True)
-    again = json.loads(done.stdout.splitlines()[-1])
+    """From the report alone, with base and data: the same adapter; of a run from others its start says ranks and targets again."""
+    base = BASE / "openmeshmind-tiny-F16.gguf"
+    first, report, page = train(folder, "--targets", "ffn_*,q", "--rank-pattern", "q=3", "--parts", "b", "--lora-plus", 3, "--dropout", 0.1, "--seed", 2**63 - 1,
+                                "--optimizer", "sgd", "--momentum", 0.9, "--nesterov", "--schedule", "linear", "--lr", 0.0123)
+    check_page(page, report)
+    check(report["base"] == {"file": str(base), "digest": blake(base)} and report["seed"] == 2**63 - 1 and report["start"] == [], f"origin: {report}")
+    check(report["arguments"][:4] == ["-m", str(base), "-d", str(folder / "t.jsonl")] and "--nesterov" in report["arguments"], f"arguments: {report}")
+    recipe, common = folder / "recipe.json", ("-m", base, "-d", folder / "t.jsonl", "--report", folder / "more")
+    recipe.write_text(json.dumps(report["recipe"]))
+    again = trained(*common, "-o", folder / "b.gguf", "--recipe", recipe, "--seed", report["seed"])
     check(again["adapter_digest"] == first["adapter_digest"] == report["adapter_digest"], f"again: {again}")
-    command = [MESHMIND, "train", "-m", BASE / "openmeshmind-tiny-F16.gguf", "-d", folder / "t.jsonl", "--steps", "1", "--report", folder / "more"]
-    for options, start, absent, present in (
-            (["-o", folder / "b.gguf", "--start", f"{folder / 'a.gguf'}=0.5"], [f"{folder / 'a.gguf'}=0.5"], {"rank", "alpha", "targets"}, {"parts": "ab"}),
-            (["-o", folder / "f.gguf", "--full", "--optimizer", "galore"], [], {"rank", "parts", "activations"}, {"optimizer": "galore", "galore_rank": 32})):
-        subprocess.run([*map(str, [*command, *options])], capture_output=True, check=True)
+    # From one of another rank, scale and targets than any default; twice of it, with weights.
+    trained(*common, "-o", folder / "s.gguf", "--steps", 1, "--rank", 3, "--alpha", 5, "--targets", "v,down", "--warmup", 0)
+    for starts in [folder / "s.gguf"], [f"{folder / 's.gguf'}=0.5", folder / "s.gguf"]:
+        options = [word for start in starts for word in ("--start", start)]
+        first = trained(*common, "-o", folder / "c.gguf", "--steps", 2, "--lr", 0.02, *options)
         report = json.loads((folder / "more" / "report.json").read_text())
-        check(report["start"] == start and not absent & set(report["recipe"]) and present.items() <= report["recipe"].items(), f"{options}: {report}")
+        check(report["start"] == [{"file": str(start), "digest": blake(folder / "s.gguf")} for start in starts], f"start: {report['start']}")
+        check(not {"rank", "alpha", "targets"} & set(report["recipe"]) and report["recipe"]["parts"] == "ab", f"recipe: {report['recipe']}")
+        recipe.write_text(json.dumps(report["recipe"]))
+        check(trained(*common, "-o", folder / "d.gguf", "--recipe", recipe, *options)["adapter_digest"] == first["adapter_digest"], f"from {starts}")
+    recipe.write_text(json.dumps({**report["recipe"], "rank": 2}))
+    done = subprocess.run([MESHMIND, "train", *map(str, [*common, "-o", folder / "d.gguf", "--recipe", recipe, "--start", folder / "s.gguf"])], capture_output=True, text=True)
+    check(done.returncode == 3 and "the start adapter has rank 3" in done.stderr, f"another rank than the start's: {done.stderr}")
+    trained(*common, "-o", folder / "f.gguf", "--steps", 1, "--full", "--optimizer", "galore", "--galore-every", 7)
+    report = json.loads((folder / "more" / "report.json").read_text())
+    check(not {"rank", "parts", "activations"} & set(report["recipe"]), f"of all weights: {report}")
+    check({"optimizer": "galore", "galore_rank": 32, "galore_every": 7, "galore_scale": 0.25}.items() <= report["recipe"].items(), f"galore: {report}")
+
+
+def check_names(folder):
+    """A base in several files is named by all of them; no name need be UTF-8."""
+    whole, digests = hashlib.blake2b(digest_size=32), []
+    for part in split_gguf.write(BASE / "openmeshmind-tiny-F16.gguf", folder, "parts", 3):
+        whole.update(part.read_bytes())
+    strange = os.fsencode(folder) + b"/m\xff.gguf"
+    shutil.copy(BASE / "openmeshmind-tiny-F16.gguf", strange)
+    for model in os.fsencode(folder / "parts-00001-of-00003.gguf"), strange:
+        command = [os.fsencode(MESHMIND), b"train", b"-m", model, b"-d", os.fsencode(folder / "t.jsonl"), b"-o", os.fsencode(folder / "p.gguf"), b"--steps", b"1",
+                   b"--warmup", b"0", b"--report", os.fsencode(folder / "names")]
+        done = subprocess.run(command, capture_output=True)
+        check(done.returncode == 0, f"{model}: {done.stderr}")
+        digests.append(json.loads((folder / "names" / "report.json").read_text())["base"])
+    check(digests[0]["digest"] == whole.hexdigest(), f"three parts: {digests[0]}")
+    check(digests[1] == {"file": f"{folder}/m?.gguf", "digest": blake(BASE / "openmeshmind-tiny-F16.gguf")}, f"a strange name: {digests[1]}")
 
 
 with tempfile.TemporaryDirectory(prefix="omm-report-") as name:
@@ -311,4 +350,5 @@ with tempfile.TemporaryDirectory(prefix="omm-report-") as name:
     check_folder(folder)
     check_counted(folder)
     check_again(folder)
+    check_names(folder)
     print("report.json and report.html hold what they should")

@@ -189,7 +189,7 @@ def refusals(folder):
              (args + ["--resume", "--steps", STEPS + 1], 3, f"another recipe (steps is {STEPS} there, {STEPS + 1} here)"),
              (args + ["--resume", "--optimizer", "sgd"], 3, "another recipe (another optimizer)"),
              (args + ["--resume", "--loss", "all"], 3, "whole.ck: the checkpoint belongs to another seed, data set, start or choice of what is learned"),
-             (args + ["--resume", "--targets", "blk.0.*"], 3, "another recipe (one has options that the other lacks)"),
+             (args + ["--resume", "--targets", "blk.0.*"], 3, "another recipe (another targets)"),
              (args + ["--resume", "--eval", folder / "held.jsonl", "--eval-every", 1], 3, "evaluates every"),
              (args[:-2] + ["--resume"], 2, "--resume needs --checkpoint"),
              (args + ["--patience", 1], 2, "need --eval-every"),

@@ -117,7 +117,7 @@ static omm_err put_identity(omm_buf *out, const checkpoint_identity *identity) {
 
 /* But for the micro-batches, which change no byte of the result. */
 static omm_err check_recipe(omm_bytes bytes, const omm_recipe *ours) {
-    char which[OMM_RECIPE_DIFFERENCE_BYTES] = "one has options that the other lacks";
+    char which[OMM_RECIPE_DIFFERENCE_BYTES] = "one that this program does not know";
     omm_recipe theirs, wanted = *ours;
     const bool is_known = omm_recipe_decode(&theirs, bytes) == OMM_OK;
     if (is_known) wanted.micro_tokens = theirs.micro_tokens;
@@ -166,7 +166,8 @@ omm_err checkpoint_take_head(checkpoint_head *head, omm_reader *rest, omm_bytes 
     OMM_TRY(checkpoint_envelope(&content, in, run->kind));
     *r = omm_reader_of(content);
     omm_read_u64(r); /* magic and version */
-    const omm_bytes recipe = omm_read_bytes(r, omm_recipe_bytes(run->recipe));
+    const size_t theirs = omm_recipe_bytes_in(omm_bytes_of(content.data + 8, content.size - 8));
+    const omm_bytes recipe = omm_read_bytes(r, theirs > 0 ? theirs : omm_recipe_bytes(run->recipe));
     const omm_bytes identity = omm_read_bytes(r, CHECKPOINT_IDENTITY_BYTES);
     head->step = omm_read_u32(r);
     head->position = omm_read_u64(r);

@@ -312,6 +312,13 @@ static void resume_is_exact(const omm_dataset *data, const variant *v) {
     CHECK(omm_digest_equal(&before, &after));
     CHECK_EQ(omm_full_steps(b.full), 0);
     close_run(&b);
+    other = recipe; /* what is about adapters makes no other run */
+    other.rank = 3;
+    other.dropout = 0.5F;
+    other.activations = OMM_RECIPE_Q8;
+    open_run(&b, data, v, &other, best, 1);
+    CHECK_OK(omm_full_resume(b.full, omm_buf_view(&at)));
+    close_run(&b);
     variant more = *v;
     more.muon.momentum = 0.8F; /* counts where there is Muon alone */
     open_run(&b, data, &more, &recipe, best, 1);

@@ -305,9 +305,10 @@ static void differences_of(const tiny_arch *arch, const omm_recipe *recipe, floa
 /* ---- activations in int8 ---------------------------------------------------------------------- */
 
 /* Losses are those of a session that chats, to the bit, and not those of f32. */
-static void as_when_it_chats(const tiny_arch *arch, const packed *p) {
+static void as_when_it_chats(const tiny_arch *arch, uint32_t targets, const packed *p) {
     omm_recipe recipe = omm_recipe_default();
     float f32[sizeof s_nll / sizeof *s_nll];
+    recipe.targets = targets;
     for (int q8 = 0; q8 < 2; q8++) {
         rig r;
         omm_lora lora;
@@ -319,8 +320,27 @@ static void as_when_it_chats(const tiny_arch *arch, const packed *p) {
         memcpy(f32, s_nll, sizeof f32);
         close_rig(&r, &lora);
     }
-    printf("int8 activations, %s %s%s: the losses of a session\n", arch->name,
-           omm_format_name(arch->format), arch->plain ? ", some in F32" : "");
+    printf("int8 activations, %s %s, targets %#x%s%s: the losses of a session\n", arch->name,
+           omm_format_name(arch->format), targets, arch->plain[0] ? ", F32: " : "",
+           arch->plain[0] ? arch->plain[0] : "");
+}
+
+/* Each input is of several matrices, of which some are quantised. */
+static void some_in_int8(const packed *p) {
+    static const char *const plain[] = {"attn_q",   "attn_k", "attn_v",   "attn_output",
+                                        "ffn_gate", "ffn_up", "ffn_down", "token_embd"};
+    tiny_arch mixed = test_arch("llama", OMM_FORMAT_Q8_0);
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
+        mixed.plain[0] = plain[i];
+        as_when_it_chats(&mixed, OMM_LORA_ALL_TARGETS, p);
+    }
+    mixed.plain[0] = "attn_q";
+    mixed.plain[1] = "attn_k";
+    as_when_it_chats(&mixed, OMM_LORA_ALL_TARGETS, p);
+    mixed.plain[0] = "ffn_down";
+    mixed.plain[1] = NULL;
+    mixed.ff = 150; /* no rows of whole blocks: it can only be F32 */
+    as_when_it_chats(&mixed, OMM_LORA_ALL_TARGETS, p);
 }
 
 static void int8_activations(void) {
@@ -330,18 +350,12 @@ static void int8_activations(void) {
     open_packed(&p);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const tiny_arch arch = test_arch(names[i], OMM_FORMAT_Q8_0);
-        as_when_it_chats(&arch, &p);
+        as_when_it_chats(&arch, i == 0 ? 1U << OMM_LORA_Q | 1U << OMM_LORA_V : OMM_LORA_ALL_TARGETS,
+                         &p);
     }
     const tiny_arch q4_k = test_arch("llama", OMM_FORMAT_Q4_K);
-    as_when_it_chats(&q4_k, &p);
-    /* Rows that no block divides can only be F32. */
-    tiny_arch mixed = test_arch("llama", OMM_FORMAT_Q8_0);
-    mixed.ff = 150;
-    mixed.plain = "ffn_down";
-    as_when_it_chats(&mixed, &p);
-    mixed.plain = "token_embd"; /* the output matrix, too */
-    mixed.ff = 160;
-    as_when_it_chats(&mixed, &p);
+    as_when_it_chats(&q4_k, OMM_LORA_ALL_TARGETS, &p);
+    some_in_int8(&p);
     close_packed(&p);
 }
 

@@ -18,7 +18,7 @@
  * time and a tenth of the memory.  All architectures of omm/model.h are trained.
  *
  * With q8 the inputs of products with quantised weights are rounded to int8 in forward, the output
- * matrix's too, as a session does that chats: losses are then equal to those of such a session.  Rounding
+ * matrix's too, as a session does that chats: losses are then equal to those of such a session with an f32 cache.  Rounding
  * has no slope, so backward is that of the products without it (the straight-through estimator of
  * 1308.3432); adapters take what was not rounded.
  * Inside train only.
@@ -122,7 +122,7 @@ void graph_fini(graph *g);
 typedef struct graph_sizes {
     uint64_t activations; /* kept by layers, and the passing ones */
     uint64_t logits;
-    uint64_t work; /* scratch of workers, rotary tables, keys and values */
+    uint64_t work; /* scratch of workers, rotary tables, keys and values, inputs in int8 */
 } graph_sizes;
 OMM_CHECKED omm_err graph_sizes_of(graph_sizes *out, const graph_options *options,
                                    unsigned workers);

@@ -262,7 +262,7 @@ omm_err graph_sizes_of(graph_sizes *out, const graph_options *options, unsigned 
                                     (uint64_t)d->vocab * 4,
                           .work = workers * omm_compute_bytes(1) + rope_bytes(&g) + kv_bytes(&g)};
         out->activations = c.used * sizeof(float) - out->logits;
-        if (options->q8) out->activations += omm_q8_rows_bytes(g.rows_max, widest_input(d));
+        if (options->q8) out->work += omm_q8_rows_bytes(g.rows_max, widest_input(d));
     }
     omm_free(g.pairs);
     omm_free(g.layers);

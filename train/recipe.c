@@ -226,6 +226,12 @@ omm_err omm_recipe_encode(omm_buf *out, const omm_recipe *recipe) {
     return OMM_OK;
 }
 
+size_t omm_recipe_bytes_in(omm_bytes in) {
+    if (in.size < 8 || memcmp(in.data, s_magic, sizeof s_magic) != 0) return 0;
+    const uint32_t version = omm_get_u32(in.data + 4);
+    return version >= 1 && version <= 4 ? bytes_of(version) : 0;
+}
+
 static omm_err read_header(uint32_t *version, omm_bytes in) {
     if (in.size < 8 || in.size > OMM_RECIPE_BYTES_MAX)
         return omm_raise(OMM_ERR_SIZE, "recipe: %zu bytes instead of %u, %u, %u or %u", in.size,
@@ -278,13 +284,15 @@ omm_err omm_recipe_decode(omm_recipe *out, omm_bytes in) {
 
 #define Y_U32(member, ...) OMM_CONFIG_U32(omm_recipe_yaml, member, __VA_ARGS__)
 #define Y_REAL(member, ...) OMM_CONFIG_REAL(omm_recipe_yaml, member, __VA_ARGS__)
+#define Y_PRESENT(member) .present = offsetof(omm_recipe_yaml, has_##member)
 
 /* Fallbacks equal omm_recipe_default(); a test compares them. */
 const omm_config_field omm_recipe_fields[] = {
-    Y_U32(rank, .fallback = "8", .min = 1, .max = 256, .help = "rank of the adapter"),
-    Y_REAL(alpha, .fallback = "16", .min = 1e-3, .max = 4096,
+    Y_U32(rank, .fallback = "8", Y_PRESENT(rank), .min = 1, .max = 256,
+          .help = "rank of the adapter"),
+    Y_REAL(alpha, .fallback = "16", Y_PRESENT(alpha), .min = 1e-3, .max = 4096,
            .help = "the adapter's output is scaled by alpha / rank"),
-    OMM_CONFIG_STRING(omm_recipe_yaml, targets, .fallback = "all", .min = 1,
+    OMM_CONFIG_STRING(omm_recipe_yaml, targets, .fallback = "all", Y_PRESENT(targets), .min = 1,
                       .max = OMM_RECIPE_TEXT - 1,
                       .help = "all, some of q,k,v,o,gate,up,down, or patterns: ffn_*, blk.4-7.*"),
     OMM_CONFIG_ENUM(omm_recipe_yaml, parts, omm_recipe_parts_names, .fallback = "ab",
@@ -337,6 +345,11 @@ static void clear_signs(omm_recipe *r) {
                             &r->clip_norm, &r->prox_mu, &r->momentum,      &r->b_rate_ratio};
     for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
         if (*reals[i] == 0.0f) *reals[i] = 0.0f;
+}
+
+bool omm_recipe_says_shape(const omm_recipe_yaml *yaml) {
+    return yaml->has_rank || yaml->has_alpha || yaml->has_targets || yaml->rslora ||
+           yaml->rank_pattern || yaml->alpha_pattern;
 }
 
 omm_err omm_recipe_from_yaml(omm_recipe *out, const omm_recipe_yaml *yaml) {

@@ -152,6 +152,8 @@ static void damaged_bytes(uint32_t version) {
     for (size_t size = 0; size < buf.size; size++)
         CHECK_ERR(omm_recipe_decode(&untouched, omm_bytes_of(buf.data, size)), OMM_ERR_SIZE);
     CHECK_EQ(untouched.rank, 77);
+    CHECK_EQ(omm_recipe_bytes_in(omm_bytes_of(buf.data, 8)), buf.size);
+    CHECK_EQ(omm_recipe_bytes_in(omm_bytes_of(buf.data, 7)), 0);
     for (size_t bit = 0; bit < 8 * buf.size; bit++) { /* refused, or a valid other recipe */
         omm_recipe read = {0};
         buf.data[bit / 8] ^= (uint8_t)(1U << bit % 8);
@@ -171,6 +173,7 @@ static void damaged_bytes(uint32_t version) {
     }
     buf.data[4] = 5;
     CHECK_ERR(omm_recipe_decode(&untouched, omm_buf_view(&buf)), OMM_ERR_VERSION);
+    CHECK_EQ(omm_recipe_bytes_in(omm_buf_view(&buf)), 0);
     buf.data[0] = 'X';
     CHECK_ERR(omm_recipe_decode(&untouched, omm_buf_view(&buf)), OMM_ERR_FORMAT);
     omm_buf_fini(&buf);

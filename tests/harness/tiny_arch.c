@@ -69,7 +69,9 @@ static void quantise(maker *m, uint8_t *data, omm_ggml_type type, uint32_t cols,
 
 static void matrix(maker *m, const char *name, uint32_t cols, uint32_t rows, float size) {
     const uint64_t dims[2] = {cols, rows};
-    const bool is_plain = m->o->plain && strstr(name, m->o->plain) != NULL;
+    bool is_plain = false;
+    for (size_t i = 0; i < 2; i++)
+        is_plain = is_plain || (m->o->plain[i] && strstr(name, m->o->plain[i]) != NULL);
     const omm_format format = is_plain ? OMM_FORMAT_F32 : m->o->format;
     const omm_ggml_type type = omm_ggml_find_name(omm_format_name(format))->type;
     const size_t bytes = omm_rows_stride(type, cols) * rows;

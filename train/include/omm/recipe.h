@@ -130,6 +130,8 @@ OMM_CHECKED omm_err omm_recipe_check_base(const omm_recipe *recipe, const struct
 
 /* What omm_recipe_encode appends, by version: OMM_RECIPE_BYTES, _BYTES_2, _BYTES_3 or _BYTES_MAX. */
 size_t omm_recipe_bytes(const omm_recipe *recipe);
+/* Of the recipe that `in` begins with, by its version; 0: of none that is known. */
+size_t omm_recipe_bytes_in(omm_bytes in);
 /* Equal recipes give equal bytes.  Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_recipe_encode(omm_buf *out, const omm_recipe *recipe);
 /* Errors: SIZE, FORMAT (not a recipe; a version without need), VERSION, CONFIG (a field out of range).  On error `out` is
@@ -161,6 +163,7 @@ typedef struct omm_recipe_yaml {
     bool nesterov, relative_step, rslora;
     const char *rank_pattern, *alpha_pattern; /* NULL: none */
     int activations;                          /* "f32", "q8" */
+    bool has_rank, has_alpha, has_targets;    /* they were there */
 } omm_recipe_yaml;
 
 extern const omm_config_field omm_recipe_fields[];
@@ -175,6 +178,8 @@ OMM_CHECKED omm_err omm_recipe_set_targets(omm_recipe *recipe, const char *list)
 OMM_CHECKED omm_err omm_recipe_set_patterns(omm_recipe *recipe, const char *ranks,
                                             const char *alphas);
 
+/* Whether it says anything of what is adapted, at what rank or scale. */
+bool omm_recipe_says_shape(const omm_recipe_yaml *yaml);
 /* Errors: CONFIG. */
 OMM_CHECKED omm_err omm_recipe_from_yaml(omm_recipe *out, const omm_recipe_yaml *yaml);
 /* The other way: a mapping that has every member but empty patterns, and whose text read as YAML gives the

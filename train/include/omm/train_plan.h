@@ -6,7 +6,8 @@
  *   optimizer    its moments: 8 bytes a parameter that moves with AdamW
  *   activations  what layers keep for backward and what passes through, of one micro-batch
  *   logits       of the rows that the loss takes at once, whatever the number of tokens
- *   work         scratch of threads, rotary tables, one layer's keys and values, the log of steps
+ *   work         scratch of threads, rotary tables, one layer's keys and values, one product's inputs in
+ *                int8, the log of steps
  *   checkpoint   the file while it is written, beside all of these
  *   writing      what writing adapter or model takes in the end, beyond what is given back by then
  *
