@@ -20,8 +20,8 @@
 #define BENCH_SEQ_MAX 4096u
 
 typedef struct bench_train_options {
-    const bench_options
-        *bench; /* model, threads (not "auto"), activations, repeats, peak_seconds */
+    /* model, threads (not "auto"), activations, repeats, peak_seconds */
+    const bench_options *bench;
     uint32_t seq, rank;
     uint32_t checkpoint_layers; /* of the first; as omm_trainer_options has it */
 } bench_train_options;

@@ -105,9 +105,8 @@ static int parse(train_args *a, int argc, char **argv) {
          "halves "
          "(ab)"},
         {"activations", 0, CLI_STR, &a->activations, "f32|q8",
-         "what a quantised base takes in forward; q8: rounded to int8 as when it chats, faster "
-         "with "
-         "int8 dot products (VNNI), and another result (f32)"},
+         "what a quantised base takes in forward; q8: rounded to int8 as when it chats, another "
+         "result, and faster with int8 dot products (f32)"},
         {"start", 0, CLI_LIST, &a->start, "FILE[=X]",
          "adapter to start from, times X; several are joined.  Ranks, alphas and targets are its "
          "own: others are refused"},

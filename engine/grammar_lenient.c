@@ -307,21 +307,24 @@ static void gather(gatherer *w, json_t *schema, standing how, unsigned depth) {
     gather_beside(w, schema, how, depth);
 }
 
+/* Keywords that name members of the same object. */
+static const char *const s_sources[] = {"$ref",
+                                        "allOf",
+                                        "anyOf",
+                                        "oneOf",
+                                        "if",
+                                        "then",
+                                        "else",
+                                        "dependentSchemas",
+                                        "dependentRequired",
+                                        "dependencies"};
+enum { SOURCES = sizeof s_sources / sizeof s_sources[0] };
+
 /* A copy with these members, and without what named others. */
 static json_t *made_of(json_t *schema, const gatherer *w) {
-    static const char *const gone[] = {"$ref",
-                                       "allOf",
-                                       "anyOf",
-                                       "oneOf",
-                                       "if",
-                                       "then",
-                                       "else",
-                                       "$id",
-                                       "dependentSchemas",
-                                       "dependentRequired",
-                                       "dependencies"};
     json_t *made = json_copy(schema);
-    for (size_t i = 0; i < sizeof gone / sizeof gone[0]; i++) json_object_del(made, gone[i]);
+    for (size_t i = 0; i < SOURCES; i++) json_object_del(made, s_sources[i]);
+    json_object_del(made, "$id");
     json_object_set_new(made, "properties", join_members(w));
     json_object_set(made, "required", w->required);
     if (w->types && !json_object_get(made, "type")) json_object_set(made, "type", w->types);
@@ -431,21 +434,9 @@ static bool is_too_much(const gatherer *w) {
     return json_array_size(w->branches) * (members + 1) > BRANCH_MEMBERS_MAX;
 }
 
-/* Keywords that name members of the same object. */
 static size_t count_sources(const json_t *schema) {
-    static const char *const keys[] = {"$ref",
-                                       "allOf",
-                                       "anyOf",
-                                       "oneOf",
-                                       "if",
-                                       "then",
-                                       "else",
-                                       "dependentSchemas",
-                                       "dependentRequired",
-                                       "dependencies"};
     size_t count = 0;
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
-        count += json_object_get(schema, keys[i]) != NULL;
+    for (size_t i = 0; i < SOURCES; i++) count += json_object_get(schema, s_sources[i]) != NULL;
     return count;
 }
 

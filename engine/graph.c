@@ -12,13 +12,6 @@ static omm_err buffer(float **out, size_t rows, size_t width) {
     return *out ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "no memory for %zu activations", rows * width);
 }
 
-/* Columns of the widest matrix of a layer. */
-static size_t widest_input(const omm_model_dims *d) {
-    const size_t q = (size_t)d->heads * d->head_dim;
-    const size_t widest = d->d_ff > d->d_model ? d->d_ff : d->d_model;
-    return widest > q ? widest : q;
-}
-
 static omm_err init_buffers(model_graph *g) {
     const omm_model_dims *d = &g->model->dims;
     const size_t rows = g->options.rows_max, q = (size_t)d->heads * d->head_dim;
@@ -36,7 +29,7 @@ static omm_err init_buffers(model_graph *g) {
     if (!g->attention || !g->runs)
         return omm_raise(OMM_ERR_NOMEM, "no memory for %zu sequences", rows);
     if (g->options.activations != OMM_ACTIVATIONS_Q8) return OMM_OK;
-    return omm_q8_rows_init(&g->q8, rows, widest_input(d));
+    return omm_q8_rows_init(&g->q8, rows, omm_model_widest_input(d));
 }
 
 /* Layers with a window have a table of their own. */
@@ -57,7 +50,8 @@ uint64_t model_graph_activation_bytes(const model_graph_options *o) {
     const uint64_t q = (uint64_t)d->heads * d->head_dim, kv = (uint64_t)d->kv_heads * d->head_dim;
     uint64_t row = 2 * (d->d_model + q + kv + (uint64_t)d->d_ff) * sizeof(float);
     row += sizeof(omm_attention) + sizeof(model_run);
-    if (o->activations == OMM_ACTIVATIONS_Q8) row += omm_q8_rows_bytes(1, widest_input(d));
+    if (o->activations == OMM_ACTIVATIONS_Q8)
+        row += omm_q8_rows_bytes(1, omm_model_widest_input(d));
     return o->rows_max * row;
 }
 

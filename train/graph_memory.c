@@ -27,11 +27,6 @@ static size_t max_size(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
-/* Of the widest matrix that is multiplied in forward. */
-static size_t widest_input(const omm_model_dims *d) {
-    return max_size(max_size(d->d_model, d->d_ff), (size_t)d->heads * d->head_dim);
-}
-
 /* Room that z needs: the last layer lends it to those that are computed again. */
 static size_t z_rank(const graph *g, size_t layer, size_t target) {
     size_t rank = g->pairs[layer * OMM_LORA_TARGET_COUNT + target].rank;
@@ -76,7 +71,7 @@ static void carve_all(graph *g, carver *c) {
     const omm_model_dims *d = &g->model->dims;
     size_t rows = g->rows_max, model = d->d_model, ff = d->d_ff;
     size_t q = (size_t)d->heads * d->head_dim, kv = (size_t)d->kv_heads * d->head_dim;
-    size_t widest = widest_input(d), block = (size_t)OMM_KV_BLOCK * g->seq_max;
+    size_t widest = omm_model_widest_input(d), block = (size_t)OMM_KV_BLOCK * g->seq_max;
     carve_layers(g, c);
     g->h = carve(c, rows * max_size(model, q));
     g->act = carve(c, rows * ff);
@@ -205,7 +200,7 @@ static omm_err init_parts(graph *g, const graph_options *o) {
     OMM_TRY(init_pairs(g, o));
     g->layers = omm_alloc(d->layers, sizeof *g->layers);
     if (!g->layers) return omm_raise(OMM_ERR_NOMEM, "no memory for %u layers", d->layers);
-    if (o->q8) OMM_TRY(omm_q8_rows_init(&g->q8, g->rows_max, widest_input(d)));
+    if (o->q8) OMM_TRY(omm_q8_rows_init(&g->q8, g->rows_max, omm_model_widest_input(d)));
     return init_memory(g);
 }
 
@@ -262,7 +257,7 @@ omm_err graph_sizes_of(graph_sizes *out, const graph_options *options, unsigned 
                                     (uint64_t)d->vocab * 4,
                           .work = workers * omm_compute_bytes(1) + rope_bytes(&g) + kv_bytes(&g)};
         out->activations = c.used * sizeof(float) - out->logits;
-        if (options->q8) out->work += omm_q8_rows_bytes(g.rows_max, widest_input(d));
+        if (options->q8) out->work += omm_q8_rows_bytes(g.rows_max, omm_model_widest_input(d));
     }
     omm_free(g.pairs);
     omm_free(g.layers);

@@ -145,6 +145,13 @@ static inline uint32_t omm_model_norm_width(const omm_model_dims *d, uint32_t he
     return d->whole_norms ? heads * d->head_dim : d->head_dim;
 }
 
+/* Columns of the widest matrix of a layer. */
+static inline size_t omm_model_widest_input(const omm_model_dims *d) {
+    const size_t q = (size_t)d->heads * d->head_dim;
+    const size_t widest = d->d_ff > d->d_model ? d->d_ff : d->d_model;
+    return widest > q ? widest : q;
+}
+
 /* Where longrope's factors are chosen for `positions` positions: are they the long ones? */
 bool omm_model_rope_far(const omm_model *model, uint32_t positions);
 /* Rotary table for `positions` positions; `far`: by the long factors; `local`: of the layers with a
