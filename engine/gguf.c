@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#define DIGEST_PIECE_BYTES ((size_t)1 << 20)
+
 static const struct {
     const char *name;
     uint32_t bytes;
@@ -86,11 +88,23 @@ uint64_t omm_gguf_bytes(const omm_gguf *gguf) {
     return bytes;
 }
 
+/* Its pages go back as they were read: all of a model beside what is packed of it would pass limits of memory. */
+static void hash_view(omm_hasher *h, const omm_map *map, omm_bytes view) {
+    for (size_t at = 0; at < view.size; at += DIGEST_PIECE_BYTES) {
+        const size_t left = view.size - at;
+        const omm_bytes piece =
+            omm_bytes_of(view.data + at, left < DIGEST_PIECE_BYTES ? left : DIGEST_PIECE_BYTES);
+        omm_hasher_update(h, piece);
+        omm_map_release(map, piece);
+    }
+}
+
 omm_digest omm_gguf_digest(const omm_gguf *gguf) {
     omm_hasher h;
     omm_hasher_init(&h);
-    omm_hasher_update(&h, gguf->view);
-    for (uint32_t i = 1; i < gguf->part_count; i++) omm_hasher_update(&h, gguf->more[i - 1].view);
+    hash_view(&h, &gguf->map, gguf->view);
+    for (uint32_t i = 1; i < gguf->part_count; i++)
+        hash_view(&h, &gguf->more[i - 1], gguf->more[i - 1].view);
     return omm_hasher_final(&h);
 }
 

@@ -4,6 +4,7 @@
 #include "omm/gguf.h"
 #include "omm/hash.h"
 #include "omm/mem.h"
+#include "omm/memory.h"
 
 #include "omm_test.h"
 
@@ -233,6 +234,37 @@ static void out_of_memory(void) {
     CHECK_EQ(omm_mem_live(), live);
 }
 
+/* A large file is not in memory when its digest is known. */
+static void digest_keeps_nothing(void) {
+    enum { VALUES = 8 << 20, SPARE_BYTES = 4 << 20 };
+    char path[OMM_PATH_MAX];
+    const uint64_t dims[1] = {VALUES};
+    const size_t bytes = sizeof(float) * (size_t)VALUES;
+    uint8_t *zeros = omm_alloc(bytes, 1);
+    omm_gguf_writer w;
+    omm_buf out;
+    omm_gguf g;
+    CHECK(zeros != NULL);
+    omm_gguf_writer_init(&w);
+    omm_buf_init(&out, 2 * bytes);
+    omm_gguf_put_text(&w, "general.architecture", "llama");
+    omm_gguf_put_tensor(&w, "t", OMM_GGML_F32, 1, dims, omm_bytes_of(zeros, bytes));
+    CHECK_OK(omm_gguf_writer_finish(&out, &w));
+    CHECK_OK(omm_path_join(path, s_dir, "large.gguf"));
+    CHECK_OK(omm_file_write_fast(path, omm_buf_view(&out), 0644));
+    const omm_digest want = omm_hash(omm_buf_view(&out));
+    CHECK_OK(omm_gguf_open(&g, path));
+    const uint64_t before = omm_memory_resident();
+    const omm_digest got = omm_gguf_digest(&g);
+    const uint64_t after = omm_memory_resident();
+    CHECK(omm_digest_equal(&got, &want));
+    CHECK(before > 0 && after < before + SPARE_BYTES);
+    omm_gguf_close(&g);
+    omm_gguf_writer_fini(&w);
+    omm_buf_fini(&out);
+    omm_free(zeros);
+}
+
 int main(void) {
     CHECK(mkdtemp(s_dir) != NULL);
     any_part_opens_all();
@@ -240,6 +272,7 @@ int main(void) {
     names();
     files();
     out_of_memory();
+    digest_keeps_nothing();
     CHECK_OK(omm_dir_remove(s_dir));
     return 0;
 }
