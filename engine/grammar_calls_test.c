@@ -531,6 +531,31 @@ static void test_too_much_together(void) {
     json_decref(t.root);
 }
 
+/* Of two tools, one with a pattern, or of that one alone. */
+static uint32_t work_of(size_t first) {
+    tools t;
+    omm_grammar *g = NULL;
+    read_tools(&t, "[{\"name\": \"f\", \"parameters\": " OBJECT(
+                       "\"a\": {\"$ref\": \"#\"}") ", \"required\": [\"a\"]}},"
+                                                   " {\"name\": \"g\", \"parameters\": " OBJECT(
+                                                       "\"a\": {\"type\": \"string\", \"pattern\": "
+                                                       "\"^ab{5}$\"}") "}}]");
+    t.calls.tools = t.list + first;
+    t.calls.tool_count = 2 - first;
+    CHECK_OK(omm_grammar_open_calls(&g, &t.calls));
+    const uint32_t work = g->patterns.work;
+    omm_grammar_close(g);
+    json_decref(t.root);
+    return work;
+}
+
+/* What a pass over the list has spent, which found that one tool makes no grammar, counts for the next. */
+static void test_work_is_kept(void) {
+    const uint32_t alone = work_of(1);
+    CHECK(alone > 0);
+    CHECK_EQ(work_of(0), 2 * alone);
+}
+
 /* Patterns that are too much, in as many tools as there may be, of which one makes no grammar: tools are tried one by one, and
  * the work on patterns is bounded for all of them together. */
 static void test_work_together(void) {
@@ -881,6 +906,7 @@ int main(void) {
     test_too_much();
     test_too_much_together();
     test_work_together();
+    test_work_is_kept();
     test_memory();
     for (unsigned marks = 0; marks < 3; marks++) {
         test_drawn(false, marks);
