@@ -165,6 +165,29 @@ omm_err omm_dir_remove(const char *path) {
     return OMM_OK;
 }
 
+/* --- names --- */
+
+omm_err omm_dir_names(const char *path, omm_dir_each each, void *ud) {
+    DIR *dir = opendir(path);
+    if (!dir)
+        return omm_raise(errno == ENOENT ? OMM_ERR_NOT_FOUND : OMM_ERR_IO, "open folder %s: %s",
+                         path, strerror(errno));
+    omm_err err = OMM_OK;
+    while (err == OMM_OK) {
+        errno = 0;
+        const struct dirent *entry = readdir(dir);
+        if (!entry) {
+            if (errno != 0)
+                err = omm_raise(OMM_ERR_IO, "read folder %s: %s", path, strerror(errno));
+            break;
+        }
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            err = each(ud, entry->d_name);
+    }
+    closedir(dir);
+    return err;
+}
+
 /* --- walk --- */
 
 /* Names are taken in order, so many at a time: a folder is read again for those that follow, and what is in memory

@@ -55,6 +55,30 @@ omm_err base_open_plain(int *fd, uint64_t *bytes, const char *path) {
     return err;
 }
 
+static int64_t nanoseconds(struct timespec t) {
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+omm_err base_file_state(omm_file_state *out, int fd, const char *path) {
+    struct stat st;
+    if (fstat(fd, &st) != 0) return raise_errno("stat", path);
+    *out = (omm_file_state){.inode = st.st_ino,
+                            .bytes = (uint64_t)st.st_size,
+                            .modified_ns = nanoseconds(st.st_mtim),
+                            .changed_ns = nanoseconds(st.st_ctim),
+                            .owner = st.st_uid,
+                            .mode = st.st_mode & 07777};
+    return OMM_OK;
+}
+
+omm_err omm_file_state_read(omm_file_state *out, const char *path) {
+    int fd = -1;
+    OMM_TRY(base_open_plain(&fd, NULL, path));
+    const omm_err err = base_file_state(out, fd, path);
+    close(fd);
+    return err;
+}
+
 static omm_err read_piece(size_t *got, int fd, void *to, size_t size, const char *path) {
     ssize_t n;
     do {

@@ -338,6 +338,78 @@ static void walk_is_in_byte_order(void) {
     CHECK_ERR(omm_dir_walk(at("d/a"), note, &s), OMM_ERR_IO);
 }
 
+typedef struct counted_names {
+    size_t files, folders, links, others;
+    omm_err answer;
+} counted_names;
+
+static omm_err count_name(void *ud, const char *name) {
+    counted_names *n = ud;
+    n->files += strcmp(name, ".file") == 0 || strcmp(name, "file") == 0;
+    n->folders += strcmp(name, "folder") == 0;
+    n->links += strcmp(name, "link") == 0;
+    n->others++;
+    return n->answer;
+}
+
+static void names_are_those_of_one_folder(void) {
+    counted_names n = {.answer = OMM_OK};
+    CHECK_OK(omm_dir_make(at("names/folder")));
+    CHECK_OK(omm_dir_names(at("names/folder"), count_name, &n));
+    CHECK_EQ(n.others, 0);
+    CHECK_OK(omm_file_write_fast(at("names/.file"), omm_bytes_str("."), 0644));
+    CHECK_OK(omm_file_write_fast(at("names/file"), omm_bytes_str("."), 0644));
+    CHECK_OK(omm_file_write_fast(at("names/folder/file"), omm_bytes_str("."), 0644));
+    CHECK_EQ(symlink("nowhere", at("names/link")), 0);
+    CHECK_OK(omm_dir_names(at("names"), count_name, &n));
+    CHECK_EQ(n.files, 2);
+    CHECK_EQ(n.folders, 1);
+    CHECK_EQ(n.links, 1);
+    CHECK_EQ(n.others, 4);
+    n = (counted_names){.answer = OMM_ERR_CANCELLED};
+    CHECK_ERR(omm_dir_names(at("names"), count_name, &n), OMM_ERR_CANCELLED);
+    CHECK_EQ(n.others, 1);
+    CHECK_ERR(omm_dir_names(at("names/none"), count_name, &n), OMM_ERR_NOT_FOUND);
+    CHECK_ERR(omm_dir_names(at("names/file"), count_name, &n), OMM_ERR_IO);
+}
+
+static bool is_same_state(const omm_file_state *a, const omm_file_state *b) {
+    return a->inode == b->inode && a->bytes == b->bytes && a->modified_ns == b->modified_ns &&
+           a->changed_ns == b->changed_ns && a->owner == b->owner && a->mode == b->mode;
+}
+
+/* Of the file that a name stands for, as stat(2) has it; a map has that of its opening. */
+static void states_tell_files_apart(void) {
+    omm_file_state first, linked, now;
+    omm_map map;
+    struct stat st;
+    CHECK_OK(omm_file_write_fast(at("state"), omm_bytes_str("content"), 0640));
+    CHECK_EQ(symlink("state", at("state-link")), 0);
+    CHECK_OK(omm_file_state_read(&first, at("state")));
+    CHECK_OK(omm_file_state_read(&linked, at("state-link")));
+    CHECK(is_same_state(&first, &linked));
+    CHECK_EQ(stat(at("state"), &st), 0);
+    CHECK_EQ(first.inode, st.st_ino);
+    CHECK_EQ(first.bytes, 7);
+    CHECK_EQ(first.owner, geteuid());
+    CHECK_EQ(first.mode, 0640);
+    CHECK_EQ(first.changed_ns, (int64_t)st.st_ctim.tv_sec * 1000000000 + st.st_ctim.tv_nsec);
+    CHECK_EQ(first.modified_ns, (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec);
+    CHECK_OK(omm_map_open(&map, at("state-link")));
+    const struct timespec past[2] = {{.tv_sec = 12, .tv_nsec = 34}, {.tv_sec = 56, .tv_nsec = 78}};
+    CHECK_EQ(utimensat(AT_FDCWD, at("state"), past, 0), 0);
+    CHECK_OK(omm_file_state_read(&now, at("state")));
+    CHECK(is_same_state(&map.state, &first));
+    CHECK_EQ(now.modified_ns, 56000000078);
+    CHECK(now.changed_ns >= first.changed_ns);
+    omm_map_close(&map);
+    CHECK_OK(omm_file_write_fast(at("state"), omm_bytes_str("content"), 0640));
+    CHECK_OK(omm_file_state_read(&now, at("state")));
+    CHECK(now.inode != first.inode);
+    CHECK_ERR(omm_file_state_read(&now, at("state-none")), OMM_ERR_NOT_FOUND);
+    CHECK_ERR(omm_file_state_read(&now, at("names")), OMM_ERR_IO);
+}
+
 enum { LARGE_FILES = 33002, LARGE_STEP = 7919, LARGE_NAME_BYTES = 200 };
 
 typedef struct large_walk {
@@ -619,6 +691,8 @@ int main(void) {
     read_obeys_its_limit();
     read_and_walk_survive_failing_memory();
     walk_is_in_byte_order();
+    names_are_those_of_one_folder();
+    states_tell_files_apart();
     walk_holds_some_names_at_a_time();
     walk_refuses_links_and_special_files();
     folders_are_made_and_removed();

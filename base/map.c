@@ -90,10 +90,10 @@ void omm_map_exit_when_shortened(int exit_code) {
 omm_err omm_map_open(omm_map *map, const char *path) {
     uint64_t bytes = 0;
     int fd = -1;
-    *map = (omm_map){{NULL, 0}};
+    *map = (omm_map){0};
     OMM_TRY(base_open_plain(&fd, &bytes, path));
-    omm_err err = OMM_OK;
-    if (bytes > 0) {
+    omm_err err = base_file_state(&map->state, fd, path);
+    if (err == OMM_OK && bytes > 0) {
         const size_t size = (size_t)bytes;
         void *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (data == MAP_FAILED)
@@ -140,5 +140,5 @@ void omm_map_close(omm_map *map) {
         int rc = munmap(u.address, map->view.size);
         OMM_ASSERT(rc == 0);
     }
-    *map = (omm_map){{NULL, 0}};
+    *map = (omm_map){0};
 }

@@ -41,6 +41,7 @@ typedef struct bench_options {
     unsigned thread_counts; /* 0: measure which (omm/autothreads.h) */
     uint32_t max_memory_mb; /* 0: no limit */
     bool stream;            /* layers from the file: all, or those that the limit has no room for */
+    bool packed;            /* from a packed copy beside the model */
     double peak_seconds;    /* per figure and number of threads, over all repeats; 0: no peaks */
     bool profile;           /* print decode time by part; JSON has it always */
 } bench_options;
@@ -62,8 +63,9 @@ typedef struct bench_result {
     uint64_t memory_peak_bytes; /* the most of all runs, loading included; 0: not known here */
     uint64_t streamed_bytes;    /* of the file, in every pass */
     uint64_t part_bytes[OMM_PROFILE_PARTS]; /* of weights, for a token */
-    double load_seconds;
-    cli_memory memory; /* its session has the cache's type that was measured */
+    double load_seconds;                    /* a copy that is made is made before */
+    bool packed;                            /* a copy was there or could be made */
+    cli_memory memory;                      /* its session has the cache's type that was measured */
     unsigned run_count;
     bench_run runs[BENCH_THREAD_COUNTS_MAX]; /* [run_count] */
 } bench_result;

@@ -38,11 +38,11 @@ omm_err bench_json_print(json_t *take) {
 }
 
 omm_err bench_load(omm_model *model, char architecture[BENCH_ARCHITECTURE_MAX],
-                   const omm_gguf *gguf, uint32_t resident) {
+                   const omm_gguf *gguf, const omm_packed *packed, uint32_t resident) {
     omm_pool *pool = NULL;
     OMM_TRY(omm_gguf_get_text(architecture, BENCH_ARCHITECTURE_MAX, gguf, "general.architecture"));
     OMM_TRY(omm_pool_open(&pool, omm_threads_default()));
-    omm_err err = omm_model_load_streamed(model, pool, gguf, resident);
+    omm_err err = cli_packed_load(model, packed, pool, gguf, resident);
     omm_pool_close(pool);
     return err;
 }

@@ -4,6 +4,8 @@
 #ifndef CLI_BENCH_FIGURES_H
 #define CLI_BENCH_FIGURES_H
 
+#include "packed_copy.h"
+
 #include "omm/gguf.h"
 #include "omm/json.h"
 #include "omm/model.h"
@@ -31,10 +33,10 @@ OMM_CHECKED omm_err bench_json_print(json_t *take);
  * or that of the buffers in which the machine's peaks are measured.  Bytes; 0: not known here. */
 uint64_t bench_memory_peak(uint64_t before);
 
-/* Layers from `resident` on are streamed: then gguf stays open (omm_model_load_streamed).
+/* Layers from `resident` on are streamed: then gguf stays open (omm_model_load_streamed).  packed: as cli_packed_load.
  * Errors: those of loading; TOO_BIG (the architecture's name). */
 OMM_CHECKED omm_err bench_load(omm_model *model, char architecture[BENCH_ARCHITECTURE_MAX],
-                               const omm_gguf *gguf, uint32_t resident);
+                               const omm_gguf *gguf, const omm_packed *packed, uint32_t resident);
 
 /* Threads of one run, and their peaks where these are measured (omm_peaks_open). */
 typedef struct bench_processors {

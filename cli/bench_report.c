@@ -42,8 +42,8 @@ static void print_decode(const bench_result *r, const bench_run *run, const benc
             bench_share(decode_bytes(r, run), run->read_bytes));
     printf("\n");
     if (r->streamed_bytes > 0)
-        printf("                 %.2f GB/s of the file read and packed\n",
-               file_bytes(r, run) * 1e-9);
+        printf("                 %.2f GB/s of the %s\n", file_bytes(r, run) * 1e-9,
+               r->packed ? "copy read" : "file read and packed");
     if (run->threads > 1)
         printf("                 %.1f %% of the threads' time waiting, %.1f %% of the time one "
                "thread alone\n",
@@ -66,17 +66,17 @@ static void print_parts(const bench_result *r, const bench_run *run) {
 }
 
 void bench_print(const bench_result *r, const bench_options *o) {
-    printf("%s: %s, %.3f G parameters, %.1f MB of weights per token, loaded in %.2f s\n", o->model,
-           r->architecture, (double)r->parameters * 1e-9, (double)r->token_bytes * 1e-6,
-           r->load_seconds);
+    printf("%s: %s, %.3f G parameters, %.1f MB of weights per token, loaded%s in %.2f s\n",
+           o->model, r->architecture, (double)r->parameters * 1e-9, (double)r->token_bytes * 1e-6,
+           r->packed ? " from a packed copy" : "", r->load_seconds);
     printf("%s, activations %s, cache %s, median of %u (min .. max), peak memory %.0f MB\n",
            omm_isa_name(r->isa), omm_activations_name(o->activations),
            omm_kv_type_name(r->memory.plan.session.kv_type), o->repeats,
            (double)r->memory_peak_bytes * 1e-6);
     if (r->streamed_bytes > 0)
-        printf("%u of %u layers streamed: %.1f MB of the file in every pass\n",
+        printf("%u of %u layers streamed: %.1f MB of the %s in every pass\n",
                r->memory.plan.layers - r->memory.plan.resident, r->memory.plan.layers,
-               (double)r->streamed_bytes * 1e-6);
+               (double)r->streamed_bytes * 1e-6, r->packed ? "copy" : "file");
     for (unsigned i = 0; i < r->run_count; i++) {
         const bench_run *run = &r->runs[i];
         printf("%u thread%s", run->threads, run->threads > 1 ? "s" : "");
@@ -158,12 +158,12 @@ omm_err bench_print_json(const bench_result *r, const bench_options *o) {
     json_t *memory = cli_memory_json(&r->memory);
     json_object_set_new(memory, "peak_bytes", json_integer((json_int_t)r->memory_peak_bytes));
     json_t *report = json_pack(
-        "{s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:s, s:s, s:s, s:i, s:o, s:o}", "schema_version",
-        1, "model", o->model, "architecture", r->architecture, "parameters",
+        "{s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:b, s:s, s:s, s:s, s:i, s:o, s:o}",
+        "schema_version", 1, "model", o->model, "architecture", r->architecture, "parameters",
         (json_int_t)r->parameters, "bytes_per_token", (json_int_t)r->token_bytes,
         "streamed_bytes_per_pass", (json_int_t)r->streamed_bytes, "memory_peak_bytes",
-        (json_int_t)r->memory_peak_bytes, "load_seconds", r->load_seconds, "isa",
-        omm_isa_name(r->isa), "activations", omm_activations_name(o->activations), "kv",
+        (json_int_t)r->memory_peak_bytes, "load_seconds", r->load_seconds, "packed", r->packed,
+        "isa", omm_isa_name(r->isa), "activations", omm_activations_name(o->activations), "kv",
         omm_kv_type_name(r->memory.plan.session.kv_type), "repeats", (int)o->repeats, "runs", runs,
         "memory", memory);
     return bench_json_print(report);

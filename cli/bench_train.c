@@ -37,7 +37,8 @@ static omm_err load(bench_train_result *r, bench *b) {
     omm_gguf gguf;
     OMM_TRY(cli_of_file(omm_gguf_open(&gguf, b->o->bench->model), "-m", b->o->bench->model));
     omm_err err = omm_tokenizer_open(&b->tokenizer, &gguf);
-    if (err == OMM_OK) err = bench_load(&b->model, r->architecture, &gguf, UINT32_MAX);
+    if (err == OMM_OK)
+        err = bench_load(&b->model, r->architecture, &gguf, &(omm_packed){0}, UINT32_MAX);
     omm_gguf_close(&gguf);
     OMM_TRY(cli_of_file(err, "-m", b->o->bench->model));
     if (b->o->seq <= b->model.dims.context) return OMM_OK;

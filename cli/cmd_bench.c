@@ -81,6 +81,8 @@ static omm_err check_learning(const bench_cli *o) {
     if (option) return omm_raise(OMM_ERR_USAGE, "%s is not of bench --train", option);
     if (b->stream)
         return omm_raise(OMM_ERR_USAGE, "--train --stream: learning needs the model in memory");
+    if (b->packed)
+        return omm_raise(OMM_ERR_USAGE, "--train --packed: a step is measured as `train` takes it");
     return OMM_OK;
 }
 
@@ -141,6 +143,7 @@ int cmd_bench(int argc, char **argv) {
         {"kv", 0, CLI_STR, &o.kv, "f32|f16|q8_0", "format of the key/value cache (f16)"},
         CLI_MEMORY_OPTION(&o.bench.max_memory_mb),
         CLI_STREAM_OPTION(&o.bench.stream),
+        CLI_PACKED_OPTION(&o.bench.packed),
         {"repeat", 'r', CLI_U32, &o.bench.repeats, "N", "measurements (5)"},
         {"peak-seconds", 0, CLI_F32, &o.peak_seconds, "X",
          "for each peak (0.6); 0: no peaks, nor their buffer of 0.5 to 2 GiB, which no limit "

@@ -145,8 +145,10 @@ static omm_err open_model(loaded *l, const loaded_options *o, bool with_tokenize
         err = plan_memory(l, &l->gguf, o, &lora, with_tokenizer, host);
         close_lora_files(&lora);
     }
-    if (err == OMM_OK)
-        err = omm_model_load_streamed(&l->model, l->pool, &l->gguf, l->memory.plan.resident);
+    if (err == OMM_OK) {
+        cli_packed_open(&l->packed, o->packed, &l->gguf, o->model, l->pool);
+        err = cli_packed_load(&l->model, &l->packed, l->pool, &l->gguf, l->memory.plan.resident);
+    }
     if (err == OMM_OK && with_tokenizer) err = omm_tokenizer_open(&l->tokenizer, &l->gguf);
     if (!l->model.gguf) omm_gguf_close(&l->gguf);
     if (err == OMM_OK && l->tokenizer && omm_tokenizer_vocab(l->tokenizer) != l->model.dims.vocab)
@@ -267,6 +269,7 @@ void loaded_close(loaded *l) {
     for (size_t i = 0; i < l->adapter_count; i++) omm_adapter_close(l->adapters[i]);
     omm_tokenizer_close(l->tokenizer);
     omm_model_fini(&l->model);
+    omm_packed_close(&l->packed);
     omm_gguf_close(&l->gguf);
 }
 
@@ -288,7 +291,8 @@ omm_err loaded_open_draft(loaded *draft, const loaded *host, const loaded_option
     loaded_options own = {.model = model,
                           .kv = o->kv,
                           .kv_default = o->kv_default,
-                          .max_memory_mb = o->max_memory_mb};
+                          .max_memory_mb = o->max_memory_mb,
+                          .packed = o->packed};
     *draft = (loaded){0};
     return open_draft(draft, host, &own);
 }

@@ -6,6 +6,7 @@
 
 #include "memory.h"
 #include "options.h"
+#include "packed_copy.h"
 #include "threads.h"
 
 #include "omm/session.h"
@@ -21,6 +22,7 @@ typedef struct loaded_options {
     uint32_t positions;      /* --context, 0: the model's, at most 4096 */
     uint32_t max_memory_mb;  /* --max-memory-mb, 0: no limit */
     bool stream;             /* --stream */
+    bool packed;             /* --packed */
     const char *session;     /* --session: a file to go on from and to save to, or NULL */
     /* What the command itself needs, not options of the user: */
     const char *kv_default; /* without --kv, and where `session` is not there to say */
@@ -46,13 +48,15 @@ typedef struct loaded_options {
          CLI_STR,        &(o).kv,                                                                  \
          "f32|f16|q8_0", "format of the key/value cache (" default_kv ")"},                        \
         {"threads", 't', CLI_STR, &(o).threads, "N|auto", CLI_THREADS_HELP},                       \
-        CLI_MEMORY_OPTION(&(o).max_memory_mb), CLI_STREAM_OPTION(&(o).stream), {                   \
+        CLI_MEMORY_OPTION(&(o).max_memory_mb), CLI_STREAM_OPTION(&(o).stream),                     \
+        CLI_PACKED_OPTION(&(o).packed), {                                                          \
         "context", 'c', CLI_U32, &(o).positions, "N",                                              \
             "positions to hold (the model's, at most 4096)"                                        \
     }
 
 typedef struct loaded {
-    omm_gguf gguf; /* open while the model is streamed */
+    omm_gguf gguf;     /* open while the model is streamed */
+    omm_packed packed; /* its map is empty where the model does not lie in a copy */
     omm_model model;
     omm_tokenizer *tokenizer; /* NULL unless asked for */
     omm_adapter *adapters[OMM_ADAPTERS_MAX];

@@ -3,6 +3,7 @@
 
 #include "arch.h"
 #include "omm/mem.h"
+#include "packed_internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -57,7 +58,7 @@ static omm_err load_part(omm_model *model, omm_matrix *out, const omm_gguf *gguf
     const omm_format format = format_of(t);
     const size_t row_bytes = t->data.size / p.all;
     omm_bytes data = omm_bytes_of(t->data.data + p.first * row_bytes, p.rows * row_bytes);
-    if (model->outline || p.later) {
+    if (model->outline || model->packed || p.later) {
         OMM_TRY(named(omm_matrix_outline(out, format, p.rows, cols), name));
         if (p.later) *p.later = data;
         if (model->outline) model->weight_bytes += (size_t)out->strips * out->strip_bytes;
@@ -136,7 +137,7 @@ static omm_err load_fused(layer_loader *l, const char *stem, omm_lora_target fir
     for (unsigned t = first; t <= (unsigned)last; t++) p.all += s->d_out[t];
     for (unsigned t = first; t <= (unsigned)last; t++) {
         p.rows = s->d_out[t];
-        p.later = l->index < l->model->resident ? NULL : &layer->rows[t];
+        p.later = l->index < l->model->resident && !l->model->packed ? NULL : &layer->rows[t];
         OMM_TRY(load_part(l->model, &layer->weights[t], l->gguf, tensor_name(l, stem, "weight"), p,
                           s->d_in[t]));
         p.first += p.rows;
@@ -279,7 +280,7 @@ static omm_err load_all(omm_model *model, const omm_gguf *gguf) {
     model->head_norms = a->parts & ARCH_QK_NORM;
     model->post_norms = a->parts & ARCH_POST_NORMS;
     if (model->resident > model->dims.layers) model->resident = model->dims.layers;
-    model->gguf = model->resident < model->dims.layers ? gguf : NULL;
+    model->gguf = model->resident < model->dims.layers && !model->packed ? gguf : NULL;
     OMM_TRY(load_ends(model, gguf));
     OMM_TRY(load_all_factors(model, gguf));
     model->layers = (omm_layer *)omm_alloc(model->dims.layers, sizeof *model->layers);
@@ -313,6 +314,18 @@ omm_err omm_model_load(omm_model *model, const omm_gguf *gguf) {
 
 omm_err omm_model_outline(omm_model *model, const omm_gguf *gguf) {
     return load(model, gguf, (omm_model){.resident = UINT32_MAX, .outline = true});
+}
+
+omm_err model_outline_rows(omm_model *model, const omm_gguf *gguf) {
+    return load(model, gguf, (omm_model){.outline = true});
+}
+
+omm_err omm_model_load_packed(omm_model *model, const omm_gguf *gguf, const omm_packed *packed,
+                              uint32_t resident) {
+    OMM_TRY(load(model, gguf, (omm_model){.resident = resident, .packed = packed}));
+    omm_err err = packed_attach(model);
+    if (err != OMM_OK) omm_model_fini(model);
+    return err;
 }
 
 void omm_model_fini(omm_model *model) {

@@ -216,7 +216,7 @@ omm_err omm_matrix_pack_f32(omm_matrix *out, uint32_t rows, uint32_t cols, const
 }
 
 void omm_matrix_fini(omm_matrix *matrix) {
-    omm_free_huge(matrix->data, matrix->strips * matrix->strip_bytes);
+    if (!matrix->borrowed) omm_free_huge(matrix->data, matrix->strips * matrix->strip_bytes);
     *matrix = (omm_matrix){0};
 }
 

@@ -2,6 +2,7 @@
 #include "stream.h"
 
 #include "omm/mem.h"
+#include "omm/packed.h"
 
 #include <stdio.h>
 
@@ -38,7 +39,8 @@ uint64_t model_stream_page_bytes(const omm_model *model, uint32_t resident) {
 
 omm_err model_stream_init(model_stream *s, const omm_model *model) {
     *s = (model_stream){.model = model, .index = UINT32_MAX};
-    for (unsigned t = 0; model->gguf && t < OMM_LORA_TARGET_COUNT; t++) {
+    for (unsigned t = 0; model->gguf && t < OMM_LORA_TARGET_COUNT;
+         t++) { /* else nothing is packed */
         s->room_bytes[t] = (size_t)most_packed(model, model->resident, t);
         s->rooms[t] = (uint8_t *)omm_alloc_huge(s->room_bytes[t]);
         if (s->rooms[t]) continue;
@@ -72,8 +74,21 @@ static omm_err named(omm_err err, const omm_gguf *gguf, omm_bytes rows) {
 }
 
 static void prefetch(const omm_model *model, uint32_t index) {
-    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
-        omm_gguf_prefetch(model->gguf, model->layers[index].rows[t]);
+    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
+        const omm_bytes rows = model->layers[index].rows[t];
+        if (model->packed)
+            omm_map_prefetch(&model->packed->map, rows);
+        else
+            omm_gguf_prefetch(model->gguf, rows);
+    }
+}
+
+/* Of a packed copy the layer at hand lies in the map; what is let go is the one before it. */
+static void go_on_to(model_stream *s, uint32_t index) {
+    const omm_model *model = s->model;
+    for (unsigned t = 0; s->index < model->dims.layers && t < OMM_LORA_TARGET_COUNT; t++)
+        omm_map_release(&model->packed->map, model->layers[s->index].rows[t]);
+    s->index = index;
 }
 
 static omm_err read_layer(model_stream *s, omm_pool *pool, uint32_t index) {
@@ -97,6 +112,10 @@ omm_err model_stream_layer(const omm_layer **out, model_stream *s, omm_pool *poo
     if (index < model->resident) return OMM_OK;
     /* while this layer is packed and computed, the disk reads the next */
     prefetch(model, index + 1 < model->dims.layers ? index + 1 : model->resident);
+    if (model->packed) {
+        if (index != s->index) go_on_to(s, index);
+        return OMM_OK;
+    }
     *out = &s->layer;
     return index == s->index ? OMM_OK : read_layer(s, pool, index);
 }

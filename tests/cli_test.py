@@ -50,6 +50,47 @@ def expect(args, code, says, stream="stderr"):
         failures.append(f"{args}: an error wrote to stdout: {done.stdout[:100]}")
 
 
+def packed_copies(folder, model):
+    """Made once and then used; made anew when the model has changed; where there can be none that is said, and no
+    reason to stop."""
+    own = folder / "packed.gguf"
+    shutil.copy(model, own)
+    ask = ["generate", "-m", own, "-n", 3, "--temp", 0, "a text"]
+    plain = run(*ask)
+    says = [r"(?s)^memory: .*\npacked copy: made in [\d.]+ s\npacked copy: (\S+/packed\.gguf\.[0-9a-f]{16}\.packed), 1\.\d MB\n$",
+            r"(?s)^memory: [^\n]*\npacked copy: (\S+), 1\.\d MB\n$",
+            r"(?s)\npacked copy: (\S+) was made before the model was changed, moved or copied\npacked copy: made in [\d.]+ s\npacked copy: "]
+    names = set()
+    for i, pattern in enumerate(says):
+        if i == 2:
+            time.sleep(0.02)
+            own.chmod(0o640)
+        done = run(*ask, "--packed")
+        said = re.search(pattern, done.stderr)
+        if done.returncode != 0 or done.stdout != plain.stdout or not said:
+            failures.append(f"--packed, {i}: {done.returncode} {done.stdout} {done.stderr}")
+        else:
+            names.add(said[1])
+    if names != {str(p) for p in folder.glob("packed.gguf.*")} or len(names) != 1:
+        failures.append(f"--packed: copies {names}")
+    two = run("generate", "-m", own, "--draft", own, "-n", 3, "--temp", 0, "a text", "--packed")
+    if two.stdout != plain.stdout or two.stderr.count("packed copy: ") != 2:
+        failures.append(f"--packed --draft: {two.stdout} {two.stderr}")
+    bench = ["bench", "-m", own, "-p", 8, "-n", 2, "-r", 1, "--peak-seconds", 0]
+    expect([*bench, "--packed", "--stream"], 0, r"loaded from a packed copy in [\d.]+ s\n(?s:.*)MB of the copy in every pass\n(?s:.*)GB/s of the copy read\n", "stdout")
+    told = [json.loads(run(*bench, "--json", *more).stdout)["packed"] for more in ([], ["--packed"])]
+    if told != [False, True]:
+        failures.append(f"bench: packed {told}")
+    expect(["bench", "-m", own, "--train", "--packed"], 2, "--train --packed: a step is measured as `train` takes it")
+    longest = folder / ("n" * 240 + ".gguf")
+    own.rename(longest)
+    done = run("generate", "-m", longest, *ask[3:], "--packed")
+    if done.returncode != 0 or done.stdout != plain.stdout or not re.search(
+            r"\nmeshmind: warning: no packed copy: .*at most 255 bytes.*; loading the model as without --packed\n", done.stderr):
+        failures.append(f"--packed, no room for a name: {done.returncode} {done.stdout} {done.stderr}")
+    longest.unlink()
+
+
 def sums_up(text):
     """The parts of a plan's line give its total, each rounded to its last digit."""
     parts, total = re.search(r"memory[^:\n]*: ([^;\n]*); ([\d.]+ [MG]B) of", text).groups()
@@ -780,15 +821,19 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
             failures.append(f"{command} --max-memory-mb: {chosen} {fit.returncode} {fit.stderr}")
         elif run(*command, "-m", synth[0], "--max-memory-mb", least[1], meshmind=FASTER).returncode != 0:
             failures.append(f"{command} --max-memory-mb {least[1]}: the least is not enough")
-        # Layers from the file give the same answer.
-        whole, part = [json.loads(run(*command, "-m", synth[0], "--json", *more).stdout) for more in ([], ["--stream"])]
-        counts = [report["memory"]["layers_in_memory"] for report in (whole, part)]
-        for report in (whole, part):
+        # Layers from the file give the same answer, and so does a packed copy.
+        ways = [[], ["--stream"], ["--packed"], ["--packed", "--stream"]]
+        reports = [json.loads(run(*command, "-m", synth[0], "--json", *more).stdout) for more in ways]
+        counts = [report["memory"]["layers_in_memory"] for report in reports]
+        for report in reports:
             for key in ("memory", "measured", "seconds", "tokens_per_second"):
                 report.pop(key, None)
-        if counts != [2, 0] or whole != part:
-            failures.append(f"{command} --stream: {counts} {whole} {part}")
+        if counts != [2, 0, 2, 0] or any(report != reports[0] for report in reports):
+            failures.append(f"{command} --stream, --packed: {counts} {reports}")
     context.unlink()
+    packed_copies(folder, synth[0])
+    for copy in folder.glob("*.packed"):
+        copy.unlink()
     expect(["logits", "-m", synth[0], "--ids", ",".join("1" * 300), "--max-memory-mb", "1"], 2, "300 positions, q8_0")
     # What one model takes at the least leaves no room for a second one; from where both have room, both are there.
     alone = int(re.search(r"the least is (\d+) MB", run("generate", "-m", synth[0], "--max-memory-mb", 1, "x").stderr)[1])

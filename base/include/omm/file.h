@@ -93,6 +93,10 @@ OMM_CHECKED omm_err omm_dir_remove(const char *path);
 typedef omm_err (*omm_dir_each)(void *ud, const char *relative_path);
 OMM_CHECKED omm_err omm_dir_walk(const char *dir, omm_dir_each each, void *ud);
 
+/* Call `each` for every name in `dir`, "." and ".." left out, in no order: files, folders, links.  `each` may remove files.
+ * The first error of `each` stops it and is returned.  Errors: NOT_FOUND, IO. */
+OMM_CHECKED omm_err omm_dir_names(const char *dir, omm_dir_each each, void *ud);
+
 /* out = a "/" b, or b alone when b is absolute.  Errors: TOO_BIG. */
 OMM_CHECKED omm_err omm_path_join(char out[OMM_PATH_MAX], const char *a, const char *b);
 /* out = the folder part of `path` ("." when none).  Errors: TOO_BIG. */
@@ -104,9 +108,20 @@ bool omm_path_is_inside(const char *relative_path);
  * the file system has no locks. */
 bool omm_file_hold(int fd);
 
+/* Whose a file is and when it was last changed: who changes a byte of it changes a time, which nobody can set (of
+ * changed_ns), so that its content need not be read again to know that it is the same. */
+typedef struct omm_file_state {
+    uint64_t inode, bytes;
+    int64_t modified_ns, changed_ns; /* since 1970 */
+    uint32_t owner, mode;            /* user; rights, as in chmod(2) */
+} omm_file_state;
+/* Of the plain file at `path`, whose links are followed.  Errors: NOT_FOUND, IO (also: not a regular file). */
+OMM_CHECKED omm_err omm_file_state_read(omm_file_state *out, const char *path);
+
 /* A read-only memory map of a whole file.  An empty file gives size 0. */
 typedef struct omm_map {
     omm_bytes view;
+    omm_file_state state; /* of the file when it was opened */
 } omm_map;
 /* Errors: NOT_FOUND, IO. */
 OMM_CHECKED omm_err omm_map_open(omm_map *map, const char *path);

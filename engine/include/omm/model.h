@@ -97,7 +97,8 @@ typedef struct omm_layer {
     float *attn_post_norm, *ffn_post_norm;     /* [d_model], or NULL */
     uint32_t window;                           /* positions a query sees; 0: all */
     bool unrotated;                            /* no rope */
-    omm_bytes rows[OMM_LORA_TARGET_COUNT];     /* of a streamed layer: its weights in the file */
+    omm_bytes
+        rows[OMM_LORA_TARGET_COUNT]; /* of a streamed layer: its weights in the file, or packed */
 } omm_layer;
 
 typedef struct omm_model {
@@ -111,10 +112,12 @@ typedef struct omm_model {
     float *rope_factors_long; /* [rotated / 2] or NULL: where the sequence may be long */
     omm_layer *layers;
     uint32_t resident;    /* layers from here on are streamed; dims.layers: none is */
-    const omm_gguf *gguf; /* where from; borrowed; NULL: nothing is streamed */
-    size_t weight_bytes;  /* of all packed matrices; of an outline: of all that there would be */
-    size_t vector_bytes;  /* of norms, biases, rope factors */
-    omm_pool *pool;       /* while it is loaded; borrowed */
+    const omm_gguf *gguf; /* where from; borrowed; NULL: nothing is streamed, or from `packed` */
+    const struct omm_packed
+        *packed;         /* where all matrices lie (packed.h); borrowed; NULL: they are owned */
+    size_t weight_bytes; /* of all packed matrices; of an outline: of all that there would be */
+    size_t vector_bytes; /* of norms, biases, rope factors */
+    omm_pool *pool;      /* while it is loaded; borrowed */
     bool tied;
     bool head_norms,
         post_norms; /* layers have q_norm and k_norm; attn_post_norm and ffn_post_norm */

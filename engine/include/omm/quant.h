@@ -81,7 +81,8 @@ typedef struct omm_matrix {
     uint32_t cols_padded; /* columns stored */
     uint32_t strips;
     size_t strip_bytes;
-    uint8_t *data; /* strips * strip_bytes, 64-byte aligned, owned */
+    uint8_t *data; /* strips * strip_bytes, 64-byte aligned, owned unless borrowed */
+    bool borrowed; /* of a map: only to be read */
 } omm_matrix;
 
 /* From GGUF rows (row major, `bytes` exactly as the format needs).  Release with omm_matrix_fini.
