@@ -601,6 +601,7 @@ static void maps_show_files(void) {
     omm_map_release(&map, omm_bytes_of(NULL, 0));
     omm_map_prefetch(&map, map.view);
     omm_map_prefetch(&map, omm_bytes_of(NULL, 0));
+    omm_map_prefer_huge(&map);
     CHECK(omm_bytes_equal(map.view, omm_bytes_str("mapped")));
     omm_map_close(&map);
     omm_map_close(&map); /* twice is harmless */

@@ -130,6 +130,10 @@ void omm_map_prefetch(const omm_map *map, omm_bytes part) {
     advise(map, part, false, MADV_WILLNEED);
 }
 
+void omm_map_prefer_huge(const omm_map *map) {
+    advise(map, map->view, false, MADV_HUGEPAGE);
+}
+
 void omm_map_close(omm_map *map) {
     if (map->view.size > 0) {
         union { /* munmap takes a pointer to what may be written; ours never was */

@@ -194,6 +194,7 @@ static omm_err open_one(omm_packed *out, const char *path, const omm_gguf *gguf)
     omm_err err = omm_map_open(&out->map, path);
     if (err == OMM_OK) err = check_owner(out, gguf);
     if (err == OMM_OK) err = check_header(out, gguf);
+    if (err == OMM_OK) omm_map_prefer_huge(&out->map);
     if (err != OMM_OK) omm_map_close(&out->map);
     return err;
 }

@@ -132,6 +132,8 @@ void omm_map_release(const omm_map *map, omm_bytes part);
 /* What lies in `map` of `part` will be looked at soon: the system begins to read it, and this call does
  * not wait for that.  A hint: nothing depends on it. */
 void omm_map_prefetch(const omm_map *map, omm_bytes part);
+/* A wish for large pages, for what is read again and again all over. */
+void omm_map_prefer_huge(const omm_map *map);
 /* For a program's main: from now on a map that is read beyond the end of a file which has become shorter, or that its
  * disk cannot give, ends the process with a message that names the file and this exit code, instead of by SIGBUS. */
 void omm_map_exit_when_shortened(int exit_code);
