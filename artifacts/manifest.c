@@ -1,6 +1,7 @@
 /* manifest.json: every file of the bundle with class, size and SHA-256, and who sealed it. */
 #include "internal.h"
 #include "lines.h"
+#include "omm/clock.h"
 #include "record.h"
 
 #include <inttypes.h>
@@ -128,6 +129,9 @@ static void get_head(record_in *r, manifest *m) {
     m->build = record_get_str(r, "build", TEXT_BYTES_MAX);
     m->machine = record_get_str(r, "machine", TEXT_BYTES_MAX);
     m->created = record_get_str(r, "created", TEXT_BYTES_MAX);
+    if (r->err == OMM_OK && !omm_time_is_iso(m->created)) /* a stranger's text: not repeated */
+        r->err = omm_raise(OMM_ERR_FORMAT,
+                           "created: is no time; accepted: one in UTC as 2026-11-23T04:36:08.411Z");
     m->bundle_key = record_get_str(r, "bundle_key", OMM_MINISIGN_PUBLIC_SIZE - 1);
 }
 

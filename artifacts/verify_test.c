@@ -220,6 +220,10 @@ static void list_manifest(const char *dir) {
     edit_manifest(dir, "\"measured/gates.json\"", "\"manifest.json\"");
 }
 
+static void no_time(const char *dir) {
+    edit_manifest(dir, "\"created\": \"1970-01-01T00:00:01.000Z", "\"created\": \"yesterday");
+}
+
 static void test_files(const kit *k) {
     expect_files(k, add_unknown, "notes.txt");
     expect_files(k, add_known, "measured/more.json");
@@ -237,6 +241,7 @@ static void test_files(const kit *k) {
     expect_files(k, wrong_class, "manifest.json");
     expect_files(k, huge_size, "manifest.json");
     expect_files(k, list_manifest, "manifest.json");
+    expect_files(k, no_time, "manifest.json");
 }
 
 static void test_no_folder(void) {

@@ -91,3 +91,29 @@ void omm_time_iso(char out[25], uint64_t wall_ms) {
     snprintf(out, 25, "%04u-%02u-%02uT%02u:%02u:%02u.%03uZ", c.year % 10000, c.month % 100,
              c.day % 100, c.hour % 100, c.minute % 100, c.second % 100, c.ms % 1000);
 }
+
+/* As `form`, which has a 0 where any digit may be. */
+static bool has_form(const char *text, const char *form) {
+    for (; *form; text++, form++)
+        if (*form == '0' ? *text < '0' || *text > '9' : *text != *form) return false;
+    return *text == '\0';
+}
+
+static unsigned number(const char *text, size_t digits) {
+    unsigned value = 0;
+    for (size_t i = 0; i < digits; i++) value = 10 * value + (unsigned)(text[i] - '0');
+    return value;
+}
+
+static unsigned days_of(unsigned year, unsigned month) {
+    static const unsigned days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    const bool is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    return days[month - 1] + (month == 2 && is_leap);
+}
+
+bool omm_time_is_iso(const char *text) {
+    if (!has_form(text, "0000-00-00T00:00:00.000Z")) return false;
+    const unsigned year = number(text, 4), month = number(text + 5, 2), day = number(text + 8, 2);
+    return year >= 1970 && month >= 1 && month <= 12 && day >= 1 && day <= days_of(year, month) &&
+           number(text + 11, 2) < 24 && number(text + 14, 2) < 60 && number(text + 17, 2) < 60;
+}

@@ -22,7 +22,45 @@ static void times_are_spelled(void) {
         omm_time_iso(iso, table[i].wall_ms);
         CHECK(strcmp(stamp, table[i].stamp) == 0);
         CHECK(strcmp(iso, table[i].iso) == 0);
+        CHECK(omm_time_is_iso(iso));
     }
+}
+
+/* Every byte of a time changed, and times that there are not. */
+static void no_times(void) {
+    static const char *const table[] = {
+        "",
+        "2026-11-20",
+        "2026-11-20T19:40:12Z",
+        "2026-11-20T19:40:12.123",
+        "2026-11-20T19:40:12.123z",
+        "2026-11-20 19:40:12.123Z",
+        "2026-11-20T19:40:12,123Z",
+        "2026-11-20T19:40:12.123ZZ",
+        "2026-11-20T19:40:12.123+00:00",
+        "1969-12-31T23:59:59.999Z",
+        "2026-00-20T19:40:12.123Z",
+        "2026-13-20T19:40:12.123Z",
+        "2026-11-00T19:40:12.123Z",
+        "2026-11-31T19:40:12.123Z",
+        "2026-02-29T19:40:12.123Z",
+        "2100-02-29T19:40:12.123Z",
+        "2026-11-20T24:00:00.000Z",
+        "2026-11-20T19:60:12.123Z",
+        "2026-12-31T23:59:60.000Z",
+        "+026-11-20T19:40:12.123Z",
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) CHECK(!omm_time_is_iso(table[i]));
+    char iso[25];
+    omm_time_iso(iso, 1795203612123);
+    for (size_t i = 0; i < sizeof iso - 1; i++) {
+        const char was = iso[i];
+        iso[i] = '/';
+        CHECK(!omm_time_is_iso(iso));
+        iso[i] = was;
+    }
+    CHECK(omm_time_is_iso("2028-02-29T00:00:00.000Z"));
+    CHECK(omm_time_is_iso("2000-02-29T23:59:59.999Z"));
 }
 
 int main(void) {
@@ -43,5 +81,6 @@ int main(void) {
     CHECK(c.wall_ms(c.ud) > 1700000000000u);
     c.sleep_ms(c.ud, 0);
     times_are_spelled();
+    no_times();
     return 0;
 }

@@ -3,7 +3,7 @@ audit log's chain, the manifest.
 
 It shares no code with the program; protocol_test.py holds the two against each other.
 """
-import hashlib, hmac, json, math, re, struct
+import datetime, hashlib, hmac, json, math, re, struct
 
 from protocol_peer import Refused, blake, f32, key_from_seed, limit
 
@@ -339,10 +339,20 @@ def run_digest(files):
 MANIFEST = {"schema_version", "kind", "run_id", "run_digest", "scenario_digest", "bundle_key", "commit", "build", "machine", "created", "files"}
 
 
+def is_time(text):
+    if not isinstance(text, str) or not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z", text):
+        return False
+    try:
+        return datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").year >= 1970
+    except ValueError:
+        return False
+
+
 def manifest_verify(text):
     v = read_json(text.encode())
     limit(v.get("schema_version") == 1, "VERSION", "schema_version")
     limit(set(v) == MANIFEST and v["kind"] == "omm-bundle", "FORMAT", "members")
+    limit(is_time(v["created"]), "FORMAT", "created")
     for f in v["files"]:
         limit(set(f) == {"path", "class", "bytes", "sha256"} and is_hex(f["sha256"], 32), "FORMAT", "a file")
         limit(class_of(f["path"]) == f["class"] and f["class"] in "DVM", "FORMAT", "a path or its class")

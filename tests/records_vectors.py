@@ -250,6 +250,10 @@ def bad_manifests():
     yield "a digest in capitals", other(0, sha256="AB" * 32), "FORMAT"
     yield "another schema_version", {**v, "schema_version": 2}, "VERSION"
     yield "another kind", {**v, "kind": "omm-bundles"}, "FORMAT"
+    yield "made at no time", {**v, "created": "yesterday"}, "FORMAT"
+    yield "made in seconds, without their thousandths", {**v, "created": "2026-11-23T04:35:56Z"}, "FORMAT"
+    yield "made in another time than UTC", {**v, "created": "2026-11-23T05:35:56.487+01:00"}, "FORMAT"
+    yield "made on a day that there is not", {**v, "created": "2026-02-29T04:35:56.487Z"}, "FORMAT"
     yield "a member that nobody knows", {**v, "more": 1}, "FORMAT"
     yield "a file with a member that nobody knows", other(0, more=1), "FORMAT"
 

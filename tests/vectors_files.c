@@ -337,6 +337,6 @@ void check_files(const json_t *vectors) {
     each(vectors, "refused_audit_logs", 15, check_refused_audit_log);
     check_manifest(object_of(vectors, "manifest"));
     check_minisig(object_of(vectors, "manifest"), object_of(vectors, "key"));
-    each(vectors, "refused_manifests", 17, check_refused_manifest);
+    each(vectors, "refused_manifests", 21, check_refused_manifest);
     CHECK_OK(omm_dir_remove(s_dir));
 }

@@ -5,6 +5,7 @@
 #ifndef OMM_CLOCK_H
 #define OMM_CLOCK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct omm_clock {
@@ -29,6 +30,8 @@ omm_clock omm_clock_fake(omm_fake_clock *fake);
 void omm_time_stamp(char out[17], uint64_t wall_ms);
 /* "2026-11-20T19:40:12.123Z" */
 void omm_time_iso(char out[25], uint64_t wall_ms);
+/* Is `text`, a stranger's, what omm_time_iso writes of some time?  1970 to 9999, days that there are, no leap second. */
+bool omm_time_is_iso(const char *text);
 /* Monotonic nanoseconds of the system, for measurements. */
 uint64_t omm_measure_ns(void);
 
