@@ -58,7 +58,7 @@ static omm_err visit(verifier *v, int folder, const char *prefix, const char *na
     return OMM_OK;
 }
 
-/* Takes over `folder`. */
+/* Takes over `folder`.  Of an empty one no manifest speaks, and no seal leaves one: it was added. */
 static omm_err walk(verifier *v, int folder, const char *prefix, unsigned depth) {
     DIR *dir = fdopendir(folder);
     if (!dir) {
@@ -67,6 +67,7 @@ static omm_err walk(verifier *v, int folder, const char *prefix, unsigned depth)
         return err;
     }
     omm_err err = OMM_OK;
+    bool is_empty = true;
     while (err == OMM_OK) {
         errno = 0;
         const struct dirent *entry = readdir(dir);
@@ -75,9 +76,12 @@ static omm_err walk(verifier *v, int folder, const char *prefix, unsigned depth)
             break;
         }
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+        is_empty = false;
         err = visit(v, folder, prefix, entry->d_name, depth);
     }
     closedir(dir);
+    if (err == OMM_OK && is_empty && depth > 0)
+        audit_fail(v->a, prefix, "is an empty folder, and a bundle has none");
     return err;
 }
 

@@ -150,6 +150,27 @@ static void add_deep(const char *dir) {
     kit_write(dir, "measured/a/b.json", omm_bytes_str("{}\n"));
 }
 
+static void make_folder(const char *dir, const char *path) {
+    char full[OMM_PATH_MAX];
+    CHECK_OK(omm_path_join(full, dir, path));
+    CHECK_OK(omm_dir_make(full));
+}
+static void add_folder(const char *dir) {
+    make_folder(dir, "notes");
+}
+static void add_known_folder(const char *dir) {
+    make_folder(dir, "eval/more");
+}
+static void add_nested_folder(const char *dir) {
+    make_folder(dir, "notes/a/b");
+}
+static void empty_folder(const char *dir) {
+    char full[OMM_PATH_MAX];
+    CHECK_OK(omm_path_join(full, dir, "virtual"));
+    CHECK_OK(omm_dir_remove(full));
+    make_folder(dir, "virtual");
+}
+
 static void link_path(const char *dir, const char *path, const char *to, bool hard) {
     char full[OMM_PATH_MAX];
     CHECK_OK(omm_path_join(full, dir, path));
@@ -229,6 +250,10 @@ static void test_files(const kit *k) {
     expect_files(k, add_known, "measured/more.json");
     expect_files(k, add_hidden, "measured/.more");
     expect_files(k, add_deep, "measured/a/b.json");
+    expect_files(k, add_folder, "notes");
+    expect_files(k, add_known_folder, "eval/more");
+    expect_files(k, add_nested_folder, "notes/a/b");
+    expect_files(k, empty_folder, "virtual");
     expect_files(k, link_file, "final.gguf");
     expect_files(k, link_manifest, "manifest.json");
     expect_files(k, link_folder, "virtual");

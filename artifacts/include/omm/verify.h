@@ -1,6 +1,6 @@
 /* verify.h - check a sealed bundle from its bytes alone: everything that can be recomputed is.
  *
- *   files         no symbolic link, no path outside the table, nothing extra, nothing missing
+ *   files         no symbolic link, no path outside the table, nothing extra, no empty folder, nothing missing
  *   signature     manifest.json.minisig by the bundle key, and that key is the trusted one
  *   digests       size and SHA-256 of every file, and the run digest
  *   run           scenario.yaml and run.json say the same; a simulation's keys follow from its seed; each round is void
