@@ -453,7 +453,9 @@ static void try_forgery(const forgery *f) {
     f->change(dir);
     kit_reseal(dir, f->stranger ? &s_kit.stranger : &s_kit.bundle, f->judge);
     kit_verify(&r, dir, &s_kit.bundle.public_key);
-    bool sealed_well = r.checks[0].passed && r.checks[2].passed && (f->stranger || r.pinned);
+    /* What a stranger has sealed is not even hashed. */
+    bool sealed_well =
+        r.checks[0].passed && r.checks[2].passed == !f->stranger && r.pinned == !f->stranger;
     fprintf(stderr, "%s:", f->name);
     for (size_t i = 0; i < r.check_count; i++)
         if (!r.checks[i].passed) fprintf(stderr, " %s", r.checks[i].name);

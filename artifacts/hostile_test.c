@@ -1,5 +1,6 @@
 /* Bundles made to hurt whoever verifies them: they must fail, in bounded time and memory, and nothing of
  * theirs may reach a terminal.  And evidence taken away piece by piece: nothing passes by absence. */
+#include "internal.h"
 #include "omm/mem.h"
 #include "omm/verify.h"
 #include "omm_test.h"
@@ -164,6 +165,101 @@ static void holes_hold_nobody(void) {
         CHECK_OK(omm_path_join(path, dir, paths[i]));
         CHECK_EQ(truncate(path, (off_t)1 << 40), 0);
         must_fail(dir, paths[i]);
+        CHECK_OK(omm_dir_remove(dir));
+    }
+}
+
+static bool has_suffix(const char *path, const char *suffix) {
+    const size_t size = strlen(path), end = strlen(suffix);
+    return size >= end && strcmp(path + size - end, suffix) == 0;
+}
+
+static void make_hole(const char *dir, const char *path, uint64_t bytes) {
+    char full[OMM_PATH_MAX];
+    CHECK_OK(omm_path_join(full, dir, path));
+    CHECK_EQ(truncate(full, (off_t)bytes), 0);
+}
+
+/* Files of holes, each as large as its kind may be, and a manifest that lists them as of `key`. */
+static void fill_with_holes(omm_buf *manifest_text, const char *dir, const omm_key *key) {
+    static const char *const suffixes[] = {".bin", ".f32", ".gguf"};
+    char bundle_key[OMM_MINISIGN_PUBLIC_SIZE];
+    omm_buf text;
+    omm_arena arena;
+    manifest m;
+    size_t holes = 0;
+    omm_buf_init(&text, BUF_MAX);
+    omm_arena_init(&arena, BUF_MAX);
+    kit_read(&text, dir, "manifest.json");
+    CHECK_OK(manifest_parse(&m, &arena, omm_buf_view(&text)));
+    for (size_t i = 0; i < m.file_count; i++)
+        for (size_t k = 0; k < sizeof suffixes / sizeof *suffixes; k++) {
+            if (!has_suffix(m.files[i].path, suffixes[k])) continue;
+            (void)omm_bundle_classify(&m.files[i].bytes, m.files[i].path);
+            make_hole(dir, m.files[i].path, m.files[i].bytes);
+            holes++;
+        }
+    CHECK(holes > 10);
+    omm_minisign_public(bundle_key, &key->public_key);
+    m.bundle_key = bundle_key;
+    CHECK_OK(manifest_write(manifest_text, &m));
+    kit_write(dir, "manifest.json", omm_buf_view(manifest_text));
+    omm_arena_fini(&arena);
+    omm_buf_fini(&text);
+}
+
+/* It fails in `check`, at once: nothing behind the signature is done, for the reason `says`. */
+static void fails_at_once(const char *dir, const omm_public_key *trusted, const char *check,
+                          const char *path, const char *says) {
+    omm_verify_report r;
+    const double begin = seconds();
+    kit_verify(&r, dir, trusted);
+    const double took = seconds() - begin;
+    fprintf(stderr, "%s: %.2f s\n", says, took);
+    CHECK(took < 2);
+    CHECK(!r.intact && !r.judged);
+    CHECK(kit_names(&r, check, path));
+    for (size_t i = 2; i < r.check_count; i++) CHECK(!r.checks[i].passed && !r.checks[i].items);
+    for (size_t i = 0; i < r.failure_count; i++)
+        if (strcmp(r.failures[i].check, "files") != 0 &&
+            strcmp(r.failures[i].check, "signature") != 0)
+            CHECK(strstr(r.failures[i].reason, says) != NULL);
+    omm_verify_report_fini(&r);
+}
+
+/* Files of holes are paid for by nobody who has not been told by a key he trusts that they are to be there. */
+static void unsigned_costs_nothing(void) {
+    const omm_public_key *trusted = &s_kit.bundle.public_key;
+    char dir[OMM_PATH_MAX];
+    omm_buf text, sig;
+    omm_buf_init(&text, BUF_MAX);
+    omm_buf_init(&sig, BUF_MAX);
+    kit_copy(dir, s_kit.dir);
+    fill_with_holes(&text, dir, &s_kit.bundle);
+    fails_at_once(dir, NULL, "signature", "manifest.json", "not done: the manifest is not signed");
+    omm_buf_clear(&text);
+    fill_with_holes(&text, dir, &s_kit.stranger);
+    CHECK_OK(omm_minisign_sign(&sig, &s_kit.stranger, omm_buf_view(&text), "a comment"));
+    kit_write(dir, "manifest.json.minisig", omm_buf_view(&sig));
+    fails_at_once(dir, trusted, "signature", "manifest.json.minisig",
+                  "not done: the manifest is not signed by the trusted key");
+    CHECK_OK(omm_dir_remove(dir));
+    omm_buf_fini(&sig);
+    omm_buf_fini(&text);
+}
+
+/* Of a bundle that is signed well, in which there is more now. */
+static void more_costs_nothing(void) {
+    static const char *const paths[] = {"final.gguf", "ledger.jsonl", "measured/more.json"};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        char dir[OMM_PATH_MAX];
+        uint64_t bytes_max = 0;
+        kit_copy(dir, s_kit.dir);
+        if (i == 2) kit_write(dir, paths[i], omm_bytes_str(""));
+        (void)omm_bundle_classify(&bytes_max, paths[i]);
+        make_hole(dir, paths[i], bytes_max);
+        fails_at_once(dir, NULL, "files", paths[i],
+                      "not done: the bundle holds more than its manifest lists");
         CHECK_OK(omm_dir_remove(dir));
     }
 }
@@ -366,6 +462,8 @@ int main(void) {
     pipes_hold_nobody();
     verdicts_name_the_file();
     holes_hold_nobody();
+    unsigned_costs_nothing();
+    more_costs_nothing();
     most_clients();
     foreign_files();
     many_by_many();

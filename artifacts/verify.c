@@ -97,8 +97,7 @@ static void check_measured(verifier *v, const char *path,
 
 static void check_verdicts(verifier *v) {
     omm_judgement *j = &v->report->judgement;
-    const char *commit = v->has_manifest ? v->m.commit : "";
-    omm_err err = omm_bundle_judge(j, v->dir, NULL, commit, NULL);
+    omm_err err = omm_bundle_judge(j, v->dir, NULL, v->m.commit, NULL);
     v->report->judged = audit_expect(v->a, err, "policy.yaml");
     if (!v->report->judged) return;
     check_policy(v);
@@ -162,8 +161,7 @@ typedef struct check_row {
 static void check_bundle_key(verifier *v) {
     const omm_run_record *run = &v->a->ev.run;
     omm_public_key key;
-    if (v->a->ev.run_file.err != OMM_OK || !v->has_manifest || !run->simulated || !run->has_seed)
-        return;
+    if (v->a->ev.run_file.err != OMM_OK || !run->simulated || !run->has_seed) return;
     if (omm_minisign_public_parse(&key, v->m.bundle_key) == OMM_OK &&
         !audit_key_follows(&key, run->seed, OMM_PURPOSE_BUNDLE_KEY, "bundle"))
         audit_fail(v->a, "manifest.json",
@@ -200,6 +198,8 @@ static const check_row s_checks[] = {
     {"complete", "files", check_complete, NULL},
 };
 #define CHECK_COUNT (sizeof s_checks / sizeof *s_checks)
+#define FIRST_CHECKS                                                                               \
+    2u /* of names, sizes and the manifest alone: no other file is read before them */
 
 /* Paths and sentences may quote a hostile bundle: no control characters reach a terminal. */
 static char *plain_copy(omm_arena *arena, const char *text) {
@@ -223,15 +223,27 @@ static void keep_failure(void *ud, const char *path, const char *sentence) {
     v->failures[report->failure_count++] = (omm_verify_failure){v->check, path_copy, reason};
 }
 
+/* Why nothing but the first checks is done; NULL: all are.  What nobody has signed, or signed so large, may cost hours: a
+ * file of holes takes no disk. */
+static const char *why_not_done(const verifier *v) {
+    if (!v->safe_to_read) return "the bundle holds what must not be opened";
+    if (!v->is_signed && v->options->trusted)
+        return "the manifest is not signed by the trusted key";
+    if (!v->is_signed) return "the manifest is not signed";
+    return v->has_more ? "the bundle holds more than its manifest lists" : NULL;
+}
+
 static void run_check(verifier *v, omm_verify_check *out, const check_row *row) {
+    const char *why = why_not_done(v);
+    const bool is_first =
+        row->own == check_files || (row->own == check_signature && v->safe_to_read);
     v->check = row->name;
-    if (!v->safe_to_read && row->own != check_files) {
-        audit_fail(v->a, "", "not done: the bundle holds what must not be opened");
-    } else if (row->own) {
+    if (why && !is_first)
+        audit_fail(v->a, "", "not done: %s", why);
+    else if (row->own)
         row->own(v);
-    } else {
+    else
         row->audit(v->a);
-    }
     *out = (omm_verify_check){row->name, v->a->failures == 0, v->a->items, v->a->failures};
     v->a->items = 0;
     v->a->failures = 0;
@@ -246,6 +258,22 @@ static omm_err index_files(verifier *v) {
     return OMM_OK;
 }
 
+/* Read what all but the first checks go through. */
+static omm_err open_evidence(verifier *v) {
+    audit *a = v->a;
+    omm_err err = audit_open(a, v->dir);
+    if (err != OMM_OK) {
+        memset(a, 0, sizeof *a); /* closed already */
+        return err;
+    }
+    OMM_TRY(audit_remember_submissions(a));
+    a->fail = keep_failure;
+    a->ud = v;
+    a->pool = v->options->pool;
+    a->read_scenario = v->options->read_scenario;
+    return index_files(v);
+}
+
 static omm_err run_checks(verifier *v) {
     omm_verify_check *checks = omm_arena_alloc(v->arena, CHECK_COUNT, sizeof *checks);
     if (!checks) return omm_raise(OMM_ERR_NOMEM, "no memory for checks");
@@ -253,6 +281,7 @@ static omm_err run_checks(verifier *v) {
     v->report->check_count = CHECK_COUNT;
     v->report->intact = true;
     for (size_t i = 0; i < CHECK_COUNT; i++) {
+        if (i == FIRST_CHECKS && !why_not_done(v)) OMM_TRY(open_evidence(v));
         run_check(v, &checks[i], &s_checks[i]);
         OMM_TRY(v->a->fatal);
         if (!checks[i].passed) v->report->intact = false;
@@ -271,24 +300,7 @@ static omm_err verify_open(verifier *v, audit *a) {
     v->failures = omm_arena_alloc(v->arena, OMM_VERIFY_FAILURES_MAX, sizeof *v->failures);
     if (!v->failures) return omm_raise(OMM_ERR_NOMEM, "no memory for failures");
     v->report->failures = v->failures;
-    OMM_TRY(verifier_walk(v));
-    size_t failures = a->failures;
-    omm_err fatal = a->fatal;
-    if (v->safe_to_read) {
-        omm_err err = audit_open(a, v->dir);
-        if (err != OMM_OK) {
-            memset(a, 0, sizeof *a); /* closed already */
-            return err;
-        }
-        OMM_TRY(audit_remember_submissions(a));
-    }
-    a->fail = keep_failure;
-    a->ud = v;
-    a->pool = v->options->pool;
-    a->read_scenario = v->options->read_scenario;
-    a->failures = failures;
-    a->fatal = fatal;
-    return index_files(v);
+    return verifier_walk(v);
 }
 
 omm_err omm_bundle_verify(omm_verify_report *report, const char *dir,

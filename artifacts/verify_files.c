@@ -100,6 +100,22 @@ omm_err verifier_walk(verifier *v) {
     return OMM_OK;
 }
 
+/* It was added; where no check reads it, it costs nothing. */
+static void note_extra(verifier *v, const char *path) {
+    const omm_bundle_class class = omm_bundle_classify(NULL, path);
+    if (class == OMM_BUNDLE_MANIFEST) return;
+    audit_fail(v->a, path, "is not in the manifest");
+    v->has_more |= class != OMM_BUNDLE_UNKNOWN;
+}
+
+static void compare_sizes(verifier *v, manifest_file *listed, uint64_t bytes) {
+    listed->is_there = bytes == listed->bytes;
+    v->has_more |= bytes > listed->bytes;
+    if (!listed->is_there)
+        audit_fail(v->a, listed->path, "has %llu bytes, and the manifest says %llu",
+                   (unsigned long long)bytes, (unsigned long long)listed->bytes);
+}
+
 /* Both lists are ascending: one pass finds what is extra and what is missing. */
 static void merge_lists(verifier *v) {
     size_t i = 0;
@@ -109,14 +125,9 @@ static void merge_lists(verifier *v) {
         const char *listed = k < v->m.file_count ? v->m.files[k].path : NULL;
         int order = !found ? 1 : !listed ? -1 : strcmp(found, listed);
         v->a->items++;
-        if (order < 0 && omm_bundle_classify(NULL, found) != OMM_BUNDLE_MANIFEST)
-            audit_fail(v->a, found, "is not in the manifest");
+        if (order < 0) note_extra(v, found);
         if (order > 0) audit_fail(v->a, listed, "is in the manifest, and missing");
-        if (order == 0 && v->found[i].bytes != v->m.files[k].bytes)
-            audit_fail(v->a, found, "has %llu bytes, and the manifest says %llu",
-                       (unsigned long long)v->found[i].bytes,
-                       (unsigned long long)v->m.files[k].bytes);
-        if (order == 0) v->m.files[k].is_there = v->found[i].bytes == v->m.files[k].bytes;
+        if (order == 0) compare_sizes(v, &v->m.files[k], v->found[i].bytes);
         i += order <= 0;
         k += order >= 0;
     }
@@ -189,9 +200,11 @@ void check_signature(verifier *v) {
     if (has_key &&
         audit_expect(v->a, omm_bundle_file_read(&sig, v->dir, "manifest.json.minisig"),
                      "manifest.json.minisig") &&
-        check_seal(v, &key, omm_buf_view(&sig)) && v->options->trusted) {
-        v->report->pinned = omm_public_key_equal(&key, v->options->trusted);
-        if (!v->report->pinned)
+        check_seal(v, &key, omm_buf_view(&sig))) {
+        const omm_public_key *trusted = v->options->trusted;
+        v->report->pinned = trusted && omm_public_key_equal(&key, trusted);
+        v->is_signed = v->report->pinned || !trusted;
+        if (!v->is_signed)
             audit_fail(v->a, "manifest.json.minisig", "is not signed by the trusted key");
     }
     omm_buf_fini(&sig);
@@ -225,10 +238,6 @@ static void check_identity(verifier *v) {
 }
 
 void check_digests(verifier *v) {
-    if (!v->has_manifest) {
-        audit_fail(v->a, "manifest.json", "is not readable, so no digest is known");
-        return;
-    }
     for (size_t i = 0; i < v->m.file_count; i++) check_digest(v, &v->m.files[i]);
     v->report->run_digest = manifest_run_digest(v->m.files, v->m.file_count);
     if (!omm_digest_equal(&v->report->run_digest, &v->m.run_digest))

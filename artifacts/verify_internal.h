@@ -25,6 +25,8 @@ typedef struct verifier {
     found_file *found; /* ascending by path */
     size_t found_count, found_capacity;
     bool safe_to_read; /* every entry is a plain file within its limit, or a folder */
+    bool has_more;     /* a file that the manifest does not list, or a larger one than it lists */
+    bool is_signed;    /* the manifest, and by the trusted key where there is one */
     bool has_manifest;
     manifest m;
     omm_buf manifest_text;

@@ -19,7 +19,9 @@
  *   close         signed by the coordinator over last round, final adapter and evidence digest
  *
  * The bundle is hostile input.  All failures are collected, each with file and reason; a check that
- * lacks what it needs says so and counts as failed.
+ * lacks what it needs says so and counts as failed.  The first two read the manifest and its signature alone; where it is not
+ * signed, not by the trusted key, or where more lies there than it lists, the others are not done: whoever has signed a
+ * bundle decides what it costs to verify it.
  *
  * Depends on: base, proto, compress, aggregate, gates, evidence.h, judge.h.
  * Threads: aggregation uses the pool given.
