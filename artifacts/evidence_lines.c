@@ -186,7 +186,8 @@ omm_err omm_wire_record_parse(omm_wire_record *out, omm_arena *arena, omm_bytes 
         record_fail(&r, item.err);
         if (i && r.err == OMM_OK && omm_digest_compare(&nodes[i - 1].node, &nodes[i].node) >= 0)
             record_fail(&r,
-                        omm_raise(OMM_ERR_FORMAT, "measured/wire.json: nodes are not ascending"));
+                        omm_raise(OMM_ERR_FORMAT,
+                                  "measured/wire.json: row %zu is not above the one before it", i));
     }
     OMM_TRY(record_end(&r));
     OMM_TRY(same_again(text, "measured/wire.json", &got, write_wire));

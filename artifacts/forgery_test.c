@@ -591,6 +591,46 @@ static void wire_of_another(const char *dir) {
          "\"run_id\":\"00000000000000000000000000000000\",\"x\":\"");
 }
 
+/* The row of node `i` as it is written, and `end`. */
+static void wire_row(char out[256], size_t i, const char *end) {
+    char hex[OMM_DIGEST_HEX_SIZE];
+    omm_digest_hex(hex, &s_kit.ids[i]);
+    snprintf(out, 256, "{\"down\":3000,\"node\":\"%s\",\"retries\":%zu,\"up\":%zu}%s", hex, i,
+             2000 + 10 * i, end);
+}
+
+/* The last node is another one. */
+static void wire_of_stranger(const char *dir) {
+    char hex[OMM_DIGEST_HEX_SIZE];
+    omm_digest_hex(hex, &s_kit.ids[2]);
+    edit(dir, "measured/wire.json", NULL, hex,
+         "fffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffe");
+}
+
+static void wire_without(const char *dir) {
+    char row[256];
+    wire_row(row, 0, ",");
+    edit(dir, "measured/wire.json", NULL, row, "");
+}
+
+static void wire_twice(const char *dir) {
+    char row[256], twice[2 * sizeof row];
+    wire_row(row, 1, "");
+    snprintf(twice, sizeof twice, "%s,%s", row, row);
+    edit(dir, "measured/wire.json", NULL, row, twice);
+}
+
+/* What one node has not sent another has, so that the sum stays what it was. */
+static void wire_less_up(const char *dir) {
+    edit(dir, "measured/wire.json", NULL, "\"up\":2000}", "\"up\":100}");
+    edit(dir, "measured/wire.json", NULL, "\"up\":2020}", "\"up\":3920}");
+}
+
+static void wire_less_down(const char *dir) {
+    edit(dir, "measured/wire.json", NULL, "\"down\":3000", "\"down\":4900");
+    edit(dir, "measured/wire.json", "\"down\":4900", "\"down\":3000", "\"down\":1100");
+}
+
 static void repro_fewer(const char *dir) {
     edit(dir, "measured/repro.json", NULL, "\"kind\":\"threads\"", "\"kind\":\"scalar\"");
 }
@@ -622,6 +662,12 @@ static const struct lie {
     {not_its_tool, "eval", "eval/before.jsonl", "exact without tool_ok"},
     {repro_garbage, "verdicts", "measured/repro.json", "invalid token"},
     {wire_of_another, "verdicts", "measured/wire.json", ""},
+    {wire_of_stranger, "verdicts", "measured/wire.json", "row 2: node ffffffffffffffff is none of"},
+    {wire_of_stranger, "verdicts", "measured/wire.json", "of run.json has no row"},
+    {wire_without, "verdicts", "measured/wire.json", "of run.json has no row"},
+    {wire_twice, "verdicts", "measured/wire.json", "row 2 is not above the one before it"},
+    {wire_less_up, "verdicts", "measured/wire.json", ": up is 100, and its accepted submissions"},
+    {wire_less_down, "verdicts", "measured/wire.json", ": down is 1100, and the offers and"},
     {repro_fewer, "verdicts", "measured/repro.json",
      "0 submissions are repeated with other threads, and scenario.yaml gives 1"},
     {policy_comment, "verdicts", "policy.yaml", "is not as the effective form has it"},
@@ -675,6 +721,87 @@ static void test_readers(void) {
                          2 + i); /* what was agreed, the end; the run's id */
         omm_judgement_fini(&j);
     }
+    CHECK_OK(omm_dir_remove(dir));
+}
+
+static uint64_t size_of(const char *dir, const char *path) {
+    char full[OMM_PATH_MAX];
+    uint64_t bytes = 0;
+    CHECK_OK(omm_path_join(full, dir, path));
+    CHECK_OK(omm_file_size(&bytes, full));
+    return bytes;
+}
+
+/* Of the first node, which is accepted in all rounds: all that it has signed, and signed for. */
+static void least_of(uint64_t *up, uint64_t *down, const kit *k, bool with_payloads) {
+    *up = *down = 0;
+    for (uint32_t r = 0; r < KIT_ROUNDS; r++) {
+        omm_buf text;
+        omm_arena arena;
+        omm_envelope env;
+        omm_submission s;
+        const omm_bundle_path path = omm_bundle_path_submission(r, &k->ids[0]);
+        omm_buf_init(&text, BUF_MAX);
+        omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+        kit_read(&text, k->dir, path.text);
+        CHECK_OK(omm_envelope_open(&env, omm_buf_view(&text)));
+        CHECK_OK(omm_submission_decode(&s, env.payload, &arena));
+        *up += text.size + (with_payloads ? s.payload.size : 0);
+        *down += size_of(k->dir, omm_bundle_path_offer(r).text) +
+                 size_of(k->dir, omm_bundle_path_adapter(r).text);
+        omm_arena_fini(&arena);
+        omm_buf_fini(&text);
+    }
+}
+
+/* Does it verify where the first node's row says so much? */
+static bool takes_row(const kit *k, uint64_t up, uint64_t down) {
+    char dir[OMM_PATH_MAX], from[256], to[256];
+    omm_verify_report r;
+    char hex[OMM_DIGEST_HEX_SIZE];
+    omm_digest_hex(hex, &k->ids[0]);
+    wire_row(from, 0, "");
+    snprintf(to, sizeof to, "{\"down\":%llu,\"node\":\"%s\",\"retries\":0,\"up\":%llu}",
+             (unsigned long long)down, hex, (unsigned long long)up);
+    kit_copy(dir, k->dir);
+    edit(dir, "measured/wire.json", NULL, from, to);
+    kit_reseal(dir, &k->bundle, true);
+    kit_verify(&r, dir, &k->bundle.public_key);
+    const bool takes = r.intact;
+    CHECK(takes || kit_names(&r, "verdicts", "measured/wire.json"));
+    omm_verify_report_fini(&r);
+    CHECK_OK(omm_dir_remove(dir));
+    return takes;
+}
+
+/* To the byte; a payload that was there already is not sent again. */
+static void test_least(void) {
+    for (int same = 0; same < 2; same++) {
+        kit k;
+        uint64_t up, down;
+        kit_make(&k, &(kit_options){.same_payloads = same != 0});
+        least_of(&up, &down, &k, !same);
+        CHECK(takes_row(&k, up, down));
+        CHECK(!takes_row(&k, up - 1, down));
+        CHECK(!takes_row(&k, up, down - 1));
+        kit_remove(&k);
+    }
+}
+
+/* A service that was killed has lost counts, and says that it was simulated where its keys are the scenario's. */
+static void test_lost_counts(void) {
+    char dir[OMM_PATH_MAX], path[OMM_PATH_MAX];
+    omm_verify_report r;
+    kit_copy(dir, s_kit.dir);
+    CHECK_OK(omm_path_join(path, dir, "virtual"));
+    CHECK_OK(omm_dir_remove(path));
+    wire_less_up(dir);
+    wire_less_down(dir);
+    kit_reseal(dir, &s_kit.bundle, true);
+    kit_verify(&r, dir, &s_kit.bundle.public_key);
+    if (!r.intact) print_report(&r);
+    CHECK(r.intact);
+    omm_verify_report_fini(&r);
     CHECK_OK(omm_dir_remove(dir));
 }
 
@@ -845,6 +972,8 @@ int main(void) {
     test_repro();
     test_comment();
     test_ledgers();
+    test_least();
+    test_lost_counts();
     test_lies();
     test_bundle_key();
     test_readers();

@@ -475,7 +475,9 @@ static omm_round_accepted accept_one(maker *m, omm_fedavg *acc, size_t node) {
     size_t envelope_bytes = 0;
     size_t receipt_bytes = 0;
     omm_round_accepted line = {.node = m->k->ids[node]};
-    for (size_t i = 0; i < KIT_VALUES; i++) values[i] = made_up(round, node, i);
+    const bool is_same = m->options->same_payloads;
+    for (size_t i = 0; i < KIT_VALUES; i++)
+        values[i] = is_same ? made_up(0, 0, i) : made_up(round, node, i);
     omm_buf_init(&sent, BUF_MAX);
     omm_buf_init(&payload, BUF_MAX);
     CHECK_OK(omm_codec_encode(&sent, &info, &m->run.codec_up, &m->run.layout, values));

@@ -55,7 +55,8 @@ typedef struct kit_options {
     const kit_refusal
         *refusals; /* instead of ours; of nodes that are not accepted there, or once more */
     size_t refusal_count;
-    bool joined; /* nobody knows whose data the nodes have, as of those who joined */
+    bool same_payloads; /* whatever the round, all nodes send the same bytes */
+    bool joined;        /* nobody knows whose data the nodes have, as of those who joined */
 } kit_options;
 
 struct kit {

@@ -71,7 +71,7 @@ static bool check_record(verifier *v, const char *path, omm_err err, const char 
 static void check_wire(verifier *v, const char *path, omm_bytes text, omm_arena *arena) {
     omm_wire_record wire = {0};
     const omm_err err = omm_wire_record_parse(&wire, arena, text);
-    (void)check_record(v, path, err, wire.run_id);
+    if (check_record(v, path, err, wire.run_id)) check_wire_rows(v, &wire);
 }
 
 static void check_repro(verifier *v, const char *path, omm_bytes text, omm_arena *arena) {

@@ -38,6 +38,8 @@ void check_signature(verifier *v);
 void check_digests(verifier *v);
 /* Every file of the chain has been named by a record. */
 void check_complete(verifier *v);
+/* verify_wire.c: the rows of a measured/wire.json of this run; submissions and offers have been audited. */
+void check_wire_rows(verifier *v, const omm_wire_record *wire);
 /* Walk the folder.  Errors: NOT_FOUND, IO, NOMEM. */
 OMM_CHECKED omm_err verifier_walk(verifier *v);
 

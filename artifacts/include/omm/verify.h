@@ -14,7 +14,8 @@
  *   ledger        bytes of each exchange recomputed from sizes
  *   eval          same items before and after, as many as run.json says
  *   verdicts      gates.json, measured/gates.json and junit.xml are what judge.h makes of them by policy.yaml, which is
- *                 in the effective form
+ *                 in the effective form; measured/wire.json has a row for each node, and of a simulation no smaller one than
+ *                 what the node has signed
  *   adapter       final.gguf is the last broadcast
  *   close         signed by the coordinator over last round, final adapter and evidence digest
  *

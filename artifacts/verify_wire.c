@@ -1,0 +1,152 @@
+/* measured/wire.json row by row: whose rows there are, and of a simulation that each node has at least moved what its
+ * accepted submissions are made of.
+ *
+ * Of a service no row has a least: a kill takes the counts since the last stage, and chunks that nobody signed are booked on
+ * whom they are likely of.  The ledger is none either: it counts as chunks what travels whole, and so a little more than passes. */
+#include "omm/mem.h"
+#include "verify_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WIRE_PATH "measured/wire.json"
+#define TIMELINE_PATH "virtual/timeline.jsonl" /* simulate alone writes it, and has lost no count */
+
+static const char *name_of(const verifier *v, size_t node) {
+    return v->a->ev.run.nodes[node].name;
+}
+
+/* --- whose rows --- */
+
+static void check_strangers(verifier *v, const omm_wire_record *wire) {
+    for (size_t i = 0; i < wire->node_count; i++) {
+        char hex[OMM_DIGEST_HEX_SIZE];
+        if (evidence_node(&v->a->ev, &wire->nodes[i].node) != SIZE_MAX) continue;
+        omm_digest_hex(hex, &wire->nodes[i].node);
+        audit_fail(v->a, WIRE_PATH, "row %zu: node %.16s is none of run.json", i, hex);
+    }
+}
+
+/* A simulation leaves its hostile peers out, which have no client.  Both lists are ascending. */
+static void check_all_there(verifier *v, const omm_wire_record *wire) {
+    const omm_run_record *run = &v->a->ev.run;
+    size_t at = 0;
+    for (size_t i = 0; i < run->node_count; i++) {
+        const omm_run_node *n = &run->nodes[i];
+        while (at < wire->node_count && omm_digest_compare(&wire->nodes[at].node, &n->id) < 0) at++;
+        if (at < wire->node_count && omm_digest_equal(&wire->nodes[at].node, &n->id)) continue;
+        if (!run->simulated || n->client[0])
+            audit_fail(v->a, WIRE_PATH, "node %s of run.json has no row", n->name);
+    }
+}
+
+/* --- at least how much --- */
+
+typedef struct least {
+    uint64_t up, down;
+} least;
+
+/* The beginnings of all payloads' digests, ascending: two that begin alike count as one. */
+typedef struct payloads {
+    uint64_t *marks;
+    size_t count;
+} payloads;
+
+static uint64_t mark_of(const audit_submission *s) {
+    return omm_get_u64(s->blob.b);
+}
+
+static int by_mark(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static omm_err payloads_open(payloads *out, const audit *a) {
+    const evidence *ev = &a->ev;
+    size_t count = 0;
+    for (size_t r = 0; r < ev->round_count; r++) count += ev->heads[r].accepted_count;
+    *out = (payloads){.marks = omm_alloc(count + 1, sizeof *out->marks)};
+    if (!out->marks) return omm_raise(OMM_ERR_NOMEM, "no memory for %zu payloads", count);
+    for (size_t r = 0; r < ev->round_count; r++)
+        for (size_t i = 0; i < ev->heads[r].accepted_count; i++)
+            out->marks[out->count++] = mark_of(&a->submissions[r][i]);
+    qsort(out->marks, out->count, sizeof *out->marks, by_mark);
+    return OMM_OK;
+}
+
+/* A payload that was there already, from another node or another round, is not sent again. */
+static bool was_sent(const payloads *all, const audit_submission *s) {
+    const uint64_t mark = mark_of(s);
+    const uint64_t *at = bsearch(&mark, all->marks, all->count, sizeof mark, by_mark);
+    const size_t i = at ? (size_t)(at - all->marks) : all->count;
+    const bool is_before = i > 0 && i < all->count && all->marks[i - 1] == mark;
+    const bool is_behind = i + 1 < all->count && all->marks[i + 1] == mark;
+    return i < all->count && !is_before && !is_behind;
+}
+
+/* What a node has signed it has sent, and it has got what it signed for; each of these bytes passed once at least. */
+static void add_submission(least *node, const audit_offer *offer, const audit_submission *s,
+                           const payloads *all) {
+    if (s->envelope_bytes == 0 || !offer->known) return; /* has been said */
+    node->up += s->envelope_bytes + (was_sent(all, s) ? s->payload_bytes : 0);
+    node->down += offer->envelope_bytes + offer->global_bytes;
+}
+
+/* nodes: by index in run.nodes, cleared.  False: it cannot go on, which is said. */
+static bool add_rounds(least *nodes, audit *a, const payloads *all) {
+    for (size_t r = 0; r < a->ev.round_count; r++) {
+        const omm_round_record *round = audit_round(a, r);
+        if (!round) return false;
+        for (size_t i = 0; i < round->accepted_count; i++) {
+            const size_t node = evidence_node(&a->ev, &round->accepted[i].node);
+            if (node != SIZE_MAX)
+                add_submission(&nodes[node], &a->offers[r], &a->submissions[r][i], all);
+        }
+    }
+    return true;
+}
+
+static void compare_rows(verifier *v, const omm_wire_record *wire, const least *nodes) {
+    for (size_t i = 0; i < wire->node_count; i++) {
+        const omm_wire_node *row = &wire->nodes[i];
+        const size_t node = evidence_node(&v->a->ev, &row->node);
+        if (node == SIZE_MAX) continue;
+        if (row->up < nodes[node].up)
+            audit_fail(v->a, WIRE_PATH,
+                       "node %s: up is %llu, and its accepted submissions have %llu bytes",
+                       name_of(v, node), (unsigned long long)row->up,
+                       (unsigned long long)nodes[node].up);
+        if (row->down < nodes[node].down)
+            audit_fail(v->a, WIRE_PATH,
+                       "node %s: down is %llu, and the offers and adapters that it has signed for "
+                       "have %llu bytes",
+                       name_of(v, node), (unsigned long long)row->down,
+                       (unsigned long long)nodes[node].down);
+    }
+}
+
+static bool is_of_simulate(const verifier *v) {
+    bool has_timeline = false;
+    for (size_t i = 0; i < v->m.file_count && !has_timeline; i++)
+        has_timeline = strcmp(v->m.files[i].path, TIMELINE_PATH) == 0;
+    return has_timeline && v->a->ev.run.simulated;
+}
+
+static omm_err check_least(verifier *v, const omm_wire_record *wire) {
+    payloads all = {0};
+    least *nodes = omm_alloc(v->a->ev.run.node_count + 1, sizeof *nodes);
+    omm_err err = nodes ? payloads_open(&all, v->a)
+                        : omm_raise(OMM_ERR_NOMEM, "no memory for counts of nodes");
+    if (err == OMM_OK && add_rounds(nodes, v->a, &all)) compare_rows(v, wire, nodes);
+    omm_free(all.marks);
+    omm_free(nodes);
+    return err;
+}
+
+void check_wire_rows(verifier *v, const omm_wire_record *wire) {
+    check_strangers(v, wire);
+    check_all_there(v, wire);
+    if (!is_of_simulate(v) || v->a->ev.rounds_file.err != OMM_OK) return;
+    const omm_err err = check_least(v, wire);
+    if (err != OMM_OK) v->a->fatal = err;
+}
