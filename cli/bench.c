@@ -50,8 +50,8 @@ static omm_session_options session_options(const bench_options *o) {
 
 static void count_matrix(bench_result *r, const omm_matrix *m, omm_profile_part part) {
     r->parameters += (uint64_t)m->rows * m->cols;
-    r->token_bytes += (uint64_t)m->strips * m->strip_bytes;
-    r->part_bytes[part] += (uint64_t)m->strips * m->strip_bytes;
+    r->token_bytes += omm_matrix_bytes(m);
+    r->part_bytes[part] += omm_matrix_bytes(m);
 }
 
 static omm_profile_part part_of(omm_lora_target target) {

@@ -192,7 +192,7 @@ static void hash_matrix(omm_hasher *h, const omm_matrix *m) {
     hash_u32(h, m->rows);
     hash_u32(h, m->cols);
     hash_u32(h, (uint32_t)m->format);
-    if (m->data) omm_hasher_update(h, omm_bytes_of(m->data, m->strips * m->strip_bytes));
+    if (m->data) omm_hasher_update(h, omm_bytes_of(m->data, omm_matrix_bytes(m)));
 }
 
 static omm_digest digest_of(const omm_adapter *adapter) {

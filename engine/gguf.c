@@ -62,6 +62,19 @@ omm_err gguf_named_bytes(uint64_t *out, const char *name, uint32_t type, uint32_
     return err == OMM_OK ? OMM_OK : omm_raise(err, "GGUF: tensor %s: %s", name, omm_err_sentence());
 }
 
+const omm_gguf_tensor *gguf_tensor_at(const omm_gguf *gguf, omm_bytes rows) {
+    const omm_gguf_tensor *t = gguf->tensors;
+    while (rows.data < t->data.data || rows.data >= t->data.data + t->data.size) {
+        t++;
+        OMM_ASSERT(t < gguf->tensors + gguf->tensor_count);
+    }
+    return t;
+}
+
+omm_err gguf_of_tensor(omm_err err, const char *name) {
+    return err == OMM_OK ? OMM_OK : omm_raise(err, "tensor '%s': %s", name, omm_err_sentence());
+}
+
 const omm_gguf_kv *omm_gguf_find(const omm_gguf *gguf, const char *key) {
     return gguf_find_kv(gguf, omm_bytes_of(key, strlen(key)));
 }

@@ -26,6 +26,11 @@ int gguf_compare(omm_bytes a, omm_bytes b);
 /* A key of the file, or NULL. */
 const omm_gguf_kv *gguf_find_kv(const omm_gguf *gguf, omm_bytes wanted);
 
+/* The tensor in which these rows lie; one that is fused has those of several matrices. */
+const omm_gguf_tensor *gguf_tensor_at(const omm_gguf *gguf, omm_bytes rows);
+/* What is wrong with a tensor's values; OK stays OK. */
+OMM_CHECKED omm_err gguf_of_tensor(omm_err err, const char *name);
+
 /* Sort tensor_order by name.  Errors: FORMAT (a name twice). */
 OMM_CHECKED omm_err gguf_index_tensors(omm_gguf *gguf);
 

@@ -2,6 +2,7 @@
 #include "omm/model.h"
 
 #include "arch.h"
+#include "gguf_internal.h"
 #include "omm/mem.h"
 #include "packed_internal.h"
 
@@ -37,13 +38,6 @@ static omm_format format_of(const omm_gguf_tensor *t) {
     return format;
 }
 
-static omm_err named(omm_err err, const char *name) {
-    if (err == OMM_OK) return OMM_OK;
-    char why[256];
-    snprintf(why, sizeof why, "%s", omm_err_sentence());
-    return omm_raise(err, "tensor '%s': %s", name, why);
-}
-
 /* Rows of a matrix that may be part of a larger tensor. */
 typedef struct part {
     uint32_t first, rows, all; /* of `all` rows of the tensor */
@@ -59,14 +53,15 @@ static omm_err load_part(omm_model *model, omm_matrix *out, const omm_gguf *gguf
     const size_t row_bytes = t->data.size / p.all;
     omm_bytes data = omm_bytes_of(t->data.data + p.first * row_bytes, p.rows * row_bytes);
     if (model->outline || model->packed || p.later) {
-        OMM_TRY(named(omm_matrix_outline(out, format, p.rows, cols), name));
+        OMM_TRY(gguf_of_tensor(omm_matrix_outline(out, format, p.rows, cols), name));
         if (p.later) *p.later = data;
-        if (model->outline) model->weight_bytes += (size_t)out->strips * out->strip_bytes;
+        if (model->outline) model->weight_bytes += omm_matrix_bytes(out);
         return OMM_OK;
     }
-    OMM_TRY(named(omm_matrix_pack_with(out, model->pool, format, p.rows, cols, data), name));
+    OMM_TRY(
+        gguf_of_tensor(omm_matrix_pack_with(out, model->pool, format, p.rows, cols, data), name));
     omm_gguf_release(gguf, data);
-    model->weight_bytes += (size_t)out->strips * out->strip_bytes;
+    model->weight_bytes += omm_matrix_bytes(out);
     return OMM_OK;
 }
 

@@ -1,6 +1,7 @@
 /* packed.c - see omm/packed.h. */
 #include "omm/packed.h"
 
+#include "gguf_internal.h"
 #include "omm/clock.h"
 #include "omm/mem.h"
 #include "packed_internal.h"
@@ -9,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define VERSION                                                                                    \
-    1u /* of the strips in quant.h and the order here: packed_test has a digest of both */
+/* Of the strips in quant.h and the order here: packed_test has a digest of both. */
+#define VERSION 1u
 #define PAGE 4096u
 #define DIGITS 16u /* of the model's digest, in the name */
 #define ENDING ".packed"
@@ -36,10 +37,6 @@ static omm_matrix *matrix_at(omm_bytes **rows, omm_model *model, size_t i) {
     return &model->layers[layer].weights[target];
 }
 
-static size_t matrix_bytes(const omm_matrix *m) {
-    return m->strips * m->strip_bytes;
-}
-
 static size_t padded(size_t bytes) {
     return (bytes + PAGE - 1) / PAGE * PAGE;
 }
@@ -50,7 +47,7 @@ static size_t copy_bytes(omm_model *outline) {
     for (size_t i = 0;; i++) {
         const omm_matrix *m = matrix_at(&rows, outline, i);
         if (!m) return bytes;
-        bytes += padded(matrix_bytes(m));
+        bytes += padded(omm_matrix_bytes(m));
     }
 }
 
@@ -65,7 +62,7 @@ omm_err packed_attach(omm_model *model) {
     for (size_t i = 0;; i++) {
         omm_matrix *m = matrix_at(&rows, model, i);
         if (!m) return OMM_OK;
-        const size_t bytes = matrix_bytes(m);
+        const size_t bytes = omm_matrix_bytes(m);
         const bool is_streamed =
             rows && rows >= &model->layers[model->resident].rows[0]; /* layers lie in order */
         union { /* a map is only read, and so are the weights of a model that lies in one */
@@ -237,30 +234,14 @@ static omm_err write_padding(omm_file_out *file, size_t bytes) {
     return omm_file_out_write(file, omm_bytes_of(zeros, padded(bytes) - bytes));
 }
 
-static omm_err named(omm_err err, const char *name) {
-    if (err == OMM_OK) return OMM_OK;
-    char why[256];
-    snprintf(why, sizeof why, "%s", omm_err_sentence());
-    return omm_raise(err, "tensor '%s': %s", name, why);
-}
-
-static const omm_gguf_tensor *tensor_of(const omm_gguf *gguf, omm_bytes rows) {
-    for (size_t i = 0; i < gguf->tensor_count; i++) {
-        const omm_bytes data = gguf->tensors[i].data;
-        if (rows.data >= data.data && rows.data < data.data + data.size) return &gguf->tensors[i];
-    }
-    return NULL;
-}
-
 /* Pack it, write it, and let go of both. */
 static omm_err write_matrix(omm_file_out *file, const omm_gguf *gguf, const omm_matrix *m,
                             omm_bytes rows, omm_pool *pool) {
     omm_matrix packed;
-    const omm_gguf_tensor *t = tensor_of(gguf, rows);
-    OMM_ASSERT(t != NULL);
-    OMM_TRY(named(omm_matrix_pack_with(&packed, pool, m->format, m->rows, m->cols, rows), t->name));
+    OMM_TRY(gguf_of_tensor(omm_matrix_pack_with(&packed, pool, m->format, m->rows, m->cols, rows),
+                           gguf_tensor_at(gguf, rows)->name));
     omm_gguf_release(gguf, rows);
-    const size_t bytes = matrix_bytes(&packed);
+    const size_t bytes = omm_matrix_bytes(&packed);
     omm_err err = omm_file_out_write(file, omm_bytes_of(packed.data, bytes));
     omm_matrix_fini(&packed);
     return err == OMM_OK ? write_padding(file, bytes) : err;

@@ -101,7 +101,7 @@ static void same_matrices(const omm_model *whole, const omm_model *model, const 
     for (size_t i = 0;; i++) {
         const omm_matrix *a = matrix_of(whole, i), *b = matrix_of(model, i);
         if (!a) break;
-        const size_t bytes = a->strips * a->strip_bytes;
+        const size_t bytes = omm_matrix_bytes(a);
         CHECK(b->borrowed && !a->borrowed);
         CHECK(b->format == a->format && b->rows == a->rows && b->cols == a->cols);
         CHECK(b->strip_bytes == a->strip_bytes && b->strips == a->strips);

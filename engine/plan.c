@@ -157,16 +157,12 @@ static uint64_t adapters_bytes(const planner *p, const omm_session_options *o) {
            o->batch_max * (row + GRAPH_TERMS_PER_ROW * (uint64_t)sizeof(omm_linear_term));
 }
 
-static uint64_t matrix_bytes(const omm_matrix *m) {
-    return (uint64_t)m->strips * m->strip_bytes;
-}
-
 /* Packed matrices of the layers in memory. */
 static uint64_t resident_bytes(const planner *p) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < p->resident; i++)
         for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
-            sum += matrix_bytes(&p->model.layers[i].weights[t]);
+            sum += omm_matrix_bytes(&p->model.layers[i].weights[t]);
     return sum;
 }
 
@@ -195,7 +191,8 @@ static uint64_t streaming_bytes(const planner *p) {
 static void plan_session(omm_plan *out, const planner *p, const omm_session_options *session) {
     const bool tokens = p->options->tokenizer;
     const uint64_t layers = resident_bytes(p);
-    const uint64_t ends = matrix_bytes(&p->model.embed) + matrix_bytes(&p->model.output_own);
+    const uint64_t ends =
+        omm_matrix_bytes(&p->model.embed) + omm_matrix_bytes(&p->model.output_own);
     const uint64_t tensor = loading_bytes(p, layers);
     const uint64_t copies =
         (tokens ? VOCABULARY_COPIES : 1) + (p->options->lexicon ? LEXICON_COPIES : 0);

@@ -315,17 +315,13 @@ static void test_adapters(void) {
     close_model();
 }
 
-static uint64_t bytes_of(const omm_matrix *m) {
-    return (uint64_t)m->strips * m->strip_bytes;
-}
-
 static uint64_t packed_of(const omm_adapter *adapter) {
     uint64_t packed = 0;
     for (uint32_t l = 0; l < adapter->layer_count; l++) {
         for (unsigned j = 0; j < ADAPTER_INPUT_COUNT; j++)
-            packed += bytes_of(&adapter->layers[l].a[j]);
+            packed += omm_matrix_bytes(&adapter->layers[l].a[j]);
         for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
-            packed += bytes_of(&adapter->layers[l].b[t]);
+            packed += omm_matrix_bytes(&adapter->layers[l].b[t]);
     }
     return packed;
 }

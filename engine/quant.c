@@ -72,7 +72,7 @@ omm_err omm_matrix_outline(omm_matrix *m, omm_format format, uint32_t rows, uint
 
 static omm_err matrix_init(omm_matrix *m, omm_format format, uint32_t rows, uint32_t cols) {
     OMM_TRY(omm_matrix_outline(m, format, rows, cols));
-    m->data = (uint8_t *)omm_alloc_huge(m->strips * m->strip_bytes);
+    m->data = (uint8_t *)omm_alloc_huge(omm_matrix_bytes(m));
     if (!m->data)
         return omm_raise(OMM_ERR_NOMEM, "no memory for a matrix of %u x %u %s", rows, cols,
                          omm_format_name(format));
@@ -178,7 +178,7 @@ static omm_err size_check(omm_format format, uint32_t rows, uint32_t cols, omm_b
 /* Packing writes what rows and columns there are; the rest of a strip is zero. */
 static void clear_padding(omm_matrix *m) {
     if (m->cols != m->cols_padded)
-        memset(m->data, 0, m->strips * m->strip_bytes);
+        memset(m->data, 0, omm_matrix_bytes(m));
     else if (m->rows % OMM_STRIP != 0)
         memset(m->data + (m->strips - 1) * m->strip_bytes, 0, m->strip_bytes);
 }
@@ -216,7 +216,7 @@ omm_err omm_matrix_pack_f32(omm_matrix *out, uint32_t rows, uint32_t cols, const
 }
 
 void omm_matrix_fini(omm_matrix *matrix) {
-    if (!matrix->borrowed) omm_free_huge(matrix->data, matrix->strips * matrix->strip_bytes);
+    if (!matrix->borrowed) omm_free_huge(matrix->data, omm_matrix_bytes(matrix));
     *matrix = (omm_matrix){0};
 }
 

@@ -296,7 +296,7 @@ static void loaded_by_threads(void) {
     for (uint32_t i = 0; i < one.dims.layers; i++)
         for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
             const omm_matrix *a = &one.layers[i].weights[t], *b = &three.layers[i].weights[t];
-            CHECK(memcmp(a->data, b->data, a->strips * a->strip_bytes) == 0);
+            CHECK(memcmp(a->data, b->data, omm_matrix_bytes(a)) == 0);
         }
     omm_model_fini(&one);
     omm_model_fini(&three);

@@ -1,20 +1,15 @@
 /* stream.c - see stream.h. */
 #include "stream.h"
 
+#include "gguf_internal.h"
 #include "omm/mem.h"
 #include "omm/packed.h"
-
-#include <stdio.h>
-
-static uint64_t packed_bytes(const omm_matrix *m) {
-    return (uint64_t)m->strips * m->strip_bytes;
-}
 
 /* Of one target, over the layers from `resident` on. */
 static uint64_t most_packed(const omm_model *model, uint32_t resident, unsigned target) {
     uint64_t most = 0;
     for (uint32_t i = resident; i < model->dims.layers; i++) {
-        const uint64_t bytes = packed_bytes(&model->layers[i].weights[target]);
+        const uint64_t bytes = omm_matrix_bytes(&model->layers[i].weights[target]);
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -56,23 +51,6 @@ void model_stream_fini(model_stream *s) {
     *s = (model_stream){0};
 }
 
-/* The tensor that has these rows; a fused one has those of several matrices. */
-static const char *name_of(const omm_gguf *gguf, omm_bytes rows) {
-    for (size_t i = 0; i < gguf->tensor_count; i++) {
-        const omm_bytes data = gguf->tensors[i].data;
-        if (rows.data >= data.data && rows.data < data.data + data.size)
-            return gguf->tensors[i].name;
-    }
-    return "?";
-}
-
-static omm_err named(omm_err err, const omm_gguf *gguf, omm_bytes rows) {
-    if (err == OMM_OK) return OMM_OK;
-    char why[256];
-    snprintf(why, sizeof why, "%s", omm_err_sentence());
-    return omm_raise(err, "tensor '%s': %s", name_of(gguf, rows), why);
-}
-
 static void prefetch(const omm_model *model, uint32_t index) {
     for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
         const omm_bytes rows = model->layers[index].rows[t];
@@ -98,7 +76,8 @@ static omm_err read_layer(model_stream *s, omm_pool *pool, uint32_t index) {
     for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
         const omm_bytes rows = s->layer.rows[t];
         s->layer.weights[t].data = s->rooms[t];
-        OMM_TRY(named(omm_matrix_pack_into(&s->layer.weights[t], pool, rows), model->gguf, rows));
+        OMM_TRY(gguf_of_tensor(omm_matrix_pack_into(&s->layer.weights[t], pool, rows),
+                               gguf_tensor_at(model->gguf, rows)->name));
         omm_gguf_release(model->gguf, rows);
     }
     omm_gguf_release_all(model->gguf); /* what the system has mapped around them */

@@ -59,7 +59,7 @@ static void weights_make(bench *b, omm_format format) {
         omm_matrix *m = &b->matrices[b->count];
         need(omm_matrix_pack_with(m, b->pool, format, tall ? WIDE : NARROW, tall ? NARROW : WIDE,
                                   omm_bytes_of(data, bytes)));
-        total += m->strips * m->strip_bytes;
+        total += omm_matrix_bytes(m);
     }
     omm_free(data);
 }

@@ -85,6 +85,11 @@ typedef struct omm_matrix {
     bool borrowed; /* of a map: only to be read */
 } omm_matrix;
 
+/* Of its data. */
+static inline size_t omm_matrix_bytes(const omm_matrix *m) {
+    return m->strips * m->strip_bytes;
+}
+
 /* From GGUF rows (row major, `bytes` exactly as the format needs).  Release with omm_matrix_fini.
  * Errors: SIZE, TOO_BIG (a dimension over OMM_MATRIX_DIM_MAX or zero), FORMAT (columns no multiple
  * of the block), NUMERIC (a weight or scale is NaN or infinite; row and column named), NOMEM. */
@@ -93,7 +98,7 @@ OMM_CHECKED omm_err omm_matrix_pack(omm_matrix *out, omm_format format, uint32_t
 /* The same, cut among the threads of `pool` (NULL: this thread alone). */
 OMM_CHECKED omm_err omm_matrix_pack_with(omm_matrix *out, omm_pool *pool, omm_format format,
                                          uint32_t rows, uint32_t cols, omm_bytes bytes);
-/* The same into m->data, which has m->strips * m->strip_bytes bytes of whatever content; the rest of m
+/* The same into m->data, which has omm_matrix_bytes(m) bytes of whatever content; the rest of m
  * as omm_matrix_outline makes it.  Errors: SIZE, NUMERIC; then the content is not defined. */
 OMM_CHECKED omm_err omm_matrix_pack_into(omm_matrix *m, omm_pool *pool, omm_bytes bytes);
 /* The same from f32 values in memory, for adapters. */
