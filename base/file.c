@@ -45,7 +45,11 @@ static omm_err check_plain(uint64_t *bytes, int fd, const char *path) {
 
 /* With O_NONBLOCK a named pipe opens without waiting for a writer; files do not know the difference. */
 omm_err base_open_plain(int *fd, uint64_t *bytes, const char *path) {
-    const int opened = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    return base_open_plain_with(fd, bytes, path, 0);
+}
+
+omm_err base_open_plain_with(int *fd, uint64_t *bytes, const char *path, int flags) {
+    const int opened = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | flags);
     if (opened < 0) return raise_errno("open", path);
     const omm_err err = check_plain(bytes, opened, path);
     if (err == OMM_OK)
@@ -55,8 +59,9 @@ omm_err base_open_plain(int *fd, uint64_t *bytes, const char *path) {
     return err;
 }
 
-static int64_t nanoseconds(struct timespec t) {
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+/* Whoever made a file may have given it any time. */
+static uint64_t nanoseconds(struct timespec t) {
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 omm_err base_file_state(omm_file_state *out, int fd, const char *path) {
@@ -263,6 +268,10 @@ omm_err omm_file_out_reserve(omm_file_out *out, uint64_t bytes) {
     while (rc != 0 && errno == EINTR);
     if (rc == 0 || errno == EOPNOTSUPP || errno == ENOSYS) return OMM_OK;
     return omm_raise(OMM_ERR_IO, "no room for %.1f MB: %s", (double)bytes / 1e6, strerror(errno));
+}
+
+omm_err omm_file_out_state(omm_file_state *out, const omm_file_out *file) {
+    return base_file_state(out, file->fd, file->path);
 }
 
 void omm_file_out_close(omm_file_out *out) {

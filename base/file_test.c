@@ -393,8 +393,8 @@ static void states_tell_files_apart(void) {
     CHECK_EQ(first.bytes, 7);
     CHECK_EQ(first.owner, geteuid());
     CHECK_EQ(first.mode, 0640);
-    CHECK_EQ(first.changed_ns, (int64_t)st.st_ctim.tv_sec * 1000000000 + st.st_ctim.tv_nsec);
-    CHECK_EQ(first.modified_ns, (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec);
+    CHECK_EQ(first.changed_ns, st.st_ctim.tv_sec * 1000000000 + st.st_ctim.tv_nsec);
+    CHECK_EQ(first.modified_ns, st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec);
     CHECK_OK(omm_map_open(&map, at("state-link")));
     const struct timespec past[2] = {{.tv_sec = 12, .tv_nsec = 34}, {.tv_sec = 56, .tv_nsec = 78}};
     CHECK_EQ(utimensat(AT_FDCWD, at("state"), past, 0), 0);
@@ -406,6 +406,24 @@ static void states_tell_files_apart(void) {
     CHECK_OK(omm_file_write_fast(at("state"), omm_bytes_str("content"), 0640));
     CHECK_OK(omm_file_state_read(&now, at("state")));
     CHECK(now.inode != first.inode);
+    const struct timespec far[2] = {{.tv_sec = 10413792000}, {.tv_sec = 10413792000}}; /* 2300 */
+    CHECK_EQ(utimensat(AT_FDCWD, at("state"), far, 0), 0);
+    CHECK_OK(omm_file_state_read(&now, at("state")));
+    CHECK(now.modified_ns == 10413792000u * UINT64_C(1000000000));
+    CHECK_ERR(omm_map_open_itself(&map, at("state-link")), OMM_ERR_IO);
+    CHECK_OK(omm_map_open_itself(&map, at("state")));
+    CHECK(is_same_state(&map.state, &now));
+    omm_map_close(&map);
+    omm_file_out out;
+    CHECK_OK(omm_file_out_open(&out, at("state-out"), 0600));
+    CHECK_OK(omm_file_out_state(&first, &out));
+    CHECK_EQ(first.bytes, 0);
+    CHECK_EQ(first.mode, 0600);
+    CHECK_EQ(first.owner, geteuid());
+    CHECK_OK(omm_file_out_finish(&out, false));
+    omm_file_out_close(&out);
+    CHECK_OK(omm_file_state_read(&now, at("state-out")));
+    CHECK_EQ(now.inode, first.inode);
     CHECK_ERR(omm_file_state_read(&now, at("state-none")), OMM_ERR_NOT_FOUND);
     CHECK_ERR(omm_file_state_read(&now, at("names")), OMM_ERR_IO);
 }

@@ -3,6 +3,7 @@
 #include "omm/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -87,11 +88,11 @@ void omm_map_exit_when_shortened(int exit_code) {
 
 /* ---- maps ------------------------------------------------------------------------------------ */
 
-omm_err omm_map_open(omm_map *map, const char *path) {
+static omm_err open_with(omm_map *map, const char *path, int flags) {
     uint64_t bytes = 0;
     int fd = -1;
     *map = (omm_map){0};
-    OMM_TRY(base_open_plain(&fd, &bytes, path));
+    OMM_TRY(base_open_plain_with(&fd, &bytes, path, flags));
     omm_err err = base_file_state(&map->state, fd, path);
     if (err == OMM_OK && bytes > 0) {
         const size_t size = (size_t)bytes;
@@ -104,6 +105,14 @@ omm_err omm_map_open(omm_map *map, const char *path) {
     close(fd);
     if (map->view.size > 0) add_name(map->view, path);
     return err;
+}
+
+omm_err omm_map_open(omm_map *map, const char *path) {
+    return open_with(map, path, 0);
+}
+
+omm_err omm_map_open_itself(omm_map *map, const char *path) {
+    return open_with(map, path, O_NOFOLLOW);
 }
 
 /* Advice on the pages of `part` that lie in the map: on those that it covers in `whole`, or on all that

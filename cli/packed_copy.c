@@ -6,15 +6,22 @@
 
 #include <stdio.h>
 
-/* Why there was none is said too, but for the first time. */
+/* Somebody else's is left alone; what cannot be used is made anew, and why is said. */
+static bool is_to_be_made(omm_err err) {
+    if (err == OMM_ERR_NOT_FOUND) return true;
+    if (err != OMM_ERR_FORMAT && err != OMM_ERR_VERSION && err != OMM_ERR_SIZE &&
+        err != OMM_ERR_MISMATCH)
+        return false;
+    fprintf(stderr, "packed copy: %s\n", omm_err_sentence());
+    return true;
+}
+
 static omm_err make_and_open(omm_packed *out, const omm_gguf *gguf, const char *model,
                              omm_pool *pool) {
     const omm_err none = omm_packed_open(out, gguf, model);
-    if (none == OMM_OK) return OMM_OK;
-    if (none != OMM_ERR_NOT_FOUND) fprintf(stderr, "packed copy: %s\n", omm_err_sentence());
+    if (none == OMM_OK || !is_to_be_made(none)) return none;
     const uint64_t start = omm_measure_ns();
-    OMM_TRY(omm_packed_make(gguf, model, pool));
-    OMM_TRY(omm_packed_open(out, gguf, model));
+    OMM_TRY(omm_packed_make(out, gguf, model, pool));
     fprintf(stderr, "packed copy: made in %.1f s\n", (double)(omm_measure_ns() - start) * 1e-9);
     return OMM_OK;
 }

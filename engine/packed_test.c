@@ -5,6 +5,7 @@
 #include "tiny_model.h"
 
 #include "omm/clock.h"
+#include "omm/file_in.h"
 #include "omm/hash.h"
 #include "omm/mem.h"
 #include "omm/packed.h"
@@ -81,8 +82,7 @@ static void write_tiny(const tiny_options *options) {
 /* The copy of the model at s_path, made. */
 static void open_made(omm_packed *p, omm_gguf *g, const char *model) {
     CHECK_OK(omm_gguf_open(g, model));
-    CHECK_OK(omm_packed_make(g, model, NULL));
-    CHECK_OK(omm_packed_open(p, g, model));
+    CHECK_OK(omm_packed_make(p, g, model, NULL));
 }
 
 /* ---- the same model -------------------------------------------------------------------------- */
@@ -109,8 +109,19 @@ static void same_matrices(const omm_model *whole, const omm_model *model, const 
         CHECK(b->data + bytes <= p->map.view.data + p->map.view.size);
         CHECK_EQ((size_t)(b->data - p->map.view.data) % PAGE, 0);
         CHECK(same_bytes(a->data, b->data, bytes));
-        omm_hasher_update(strips, omm_bytes_of(b->data, bytes));
     }
+    omm_hasher_update(strips, omm_bytes_of(p->map.view.data + PAGE, p->map.view.size - PAGE));
+}
+
+/* What is let go and asked for is of streamed layers alone. */
+static void check_rows(const omm_model *model) {
+    for (uint32_t i = 0; i < model->dims.layers; i++)
+        for (size_t t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
+            const omm_matrix *m = &model->layers[i].weights[t];
+            const omm_bytes rows = model->layers[i].rows[t];
+            CHECK(i < model->resident ? !rows.data : rows.data == m->data);
+            CHECK_EQ(rows.size, i < model->resident ? 0 : omm_matrix_bytes(m));
+        }
 }
 
 static void logits_of(float *out, const omm_compute *c, const omm_model *model,
@@ -144,6 +155,7 @@ static void same_model(const omm_compute *c, omm_activations mode, omm_hasher *s
         CHECK_EQ(model.vector_bytes, whole.vector_bytes);
         CHECK((model.weight_bytes == whole.weight_bytes) == (resident == whole.dims.layers));
         if (resident == 0) same_matrices(&whole, &model, &p, strips);
+        check_rows(&model);
         memset(s_got, 0, sizeof s_got);
         logits_of(s_got, c, &model, mode);
         CHECK(same_bytes(s_got, s_want, (size_t)LENGTH * whole.dims.vocab * sizeof *s_got));
@@ -155,7 +167,7 @@ static void same_model(const omm_compute *c, omm_activations mode, omm_hasher *s
 }
 
 /* Another digest means that strips are laid out anew, or in another order: then VERSION in packed.c counts on. */
-#define STRIPS "7176ce2564142ab82bbaffc703eab4e78405d9741042ba04ddae4a4fb751fa66"
+#define STRIPS "ab2b937abe5a7bcf98febb90232c3a9d8d80c69a63e052c3b3f3d9c74d2ef2eb"
 static void test_same(const omm_compute *c) {
     static const tiny_arch archs[] = {
         {.name = "llama", .format = OMM_FORMAT_Q8_0, .untied = true},
@@ -221,8 +233,9 @@ static void accepted(void) {
 
 static void make_again(void) {
     omm_gguf g;
-    CHECK_OK(omm_gguf_open(&g, s_path));
-    CHECK_OK(omm_packed_make(&g, s_path, NULL));
+    omm_packed p;
+    open_made(&p, &g, s_path);
+    omm_packed_close(&p);
     omm_gguf_close(&g);
 }
 
@@ -236,20 +249,51 @@ static void copy_path(char out[OMM_PATH_MAX]) {
     omm_gguf_close(&g);
 }
 
-/* The name has the digest that the model has by others' programs (b2sum -l 256). */
+static uint64_t nanoseconds(struct timespec t) {
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* By stat(2) alone, as docs/files.md has it. */
+static omm_digest state_of(const char *const *files, size_t count) {
+    omm_hasher h;
+    omm_hasher_init(&h);
+    for (size_t i = 0; i < count; i++) {
+        struct stat st;
+        uint8_t bytes[32];
+        CHECK_EQ(stat(files[i], &st), 0);
+        omm_put_u64(bytes, st.st_ino);
+        omm_put_u64(bytes + 8, (uint64_t)st.st_size);
+        omm_put_u64(bytes + 16, nanoseconds(st.st_mtim));
+        omm_put_u64(bytes + 24, nanoseconds(st.st_ctim));
+        omm_hasher_update(&h, omm_bytes_of(bytes, sizeof bytes));
+    }
+    return omm_hasher_final(&h);
+}
+
+static void check_name_and_header(const omm_packed *p, const char *const *files, size_t count) {
+    char want[OMM_PATH_MAX + 32], hex[OMM_DIGEST_HEX_SIZE];
+    uint8_t header[PAGE] = "OMMPACK1";
+    const omm_digest state = state_of(files, count);
+    omm_digest_hex(hex, &state);
+    snprintf(want, sizeof want, "%s.%.16s.packed", files[0], hex);
+    CHECK(strcmp(p->path, want) == 0);
+    omm_put_u32(header + 8, 1);
+    omm_put_u32(header + 12, (uint32_t)count);
+    omm_put_u64(header + 16, p->map.view.size);
+    memcpy(header + 24, state.b, sizeof state.b);
+    CHECK(same_bytes(p->map.view.data, header, sizeof header));
+}
+
 static void test_name(void) {
-    char path[OMM_PATH_MAX], want[OMM_PATH_MAX + 32], hex[OMM_DIGEST_HEX_SIZE];
-    omm_digest digest;
-    write_tiny(&(tiny_options){.format = OMM_FORMAT_Q8_0});
+    omm_gguf g;
+    omm_packed p;
     CHECK_OK(omm_dir_names(s_dir, remove_name, NULL));
     write_tiny(&(tiny_options){.format = OMM_FORMAT_Q8_0});
     refused(OMM_ERR_NOT_FOUND, "m.gguf has no packed copy");
-    make_again();
-    CHECK_OK(omm_hash_file(&digest, s_path));
-    omm_digest_hex(hex, &digest);
-    snprintf(want, sizeof want, "%s.%.16s.packed", s_path, hex);
-    copy_path(path);
-    CHECK(strcmp(path, want) == 0);
+    open_made(&p, &g, s_path);
+    check_name_and_header(&p, (const char *const[]){s_path}, 1);
+    omm_packed_close(&p);
+    omm_gguf_close(&g);
 }
 
 /* The same bytes by any number of threads. */
@@ -258,13 +302,16 @@ static void test_threads(void) {
     omm_digest one, many;
     omm_pool *pool = NULL;
     omm_gguf g;
+    omm_packed p;
     write_arch(&(tiny_arch){.name = "llama", .format = OMM_FORMAT_Q8_0, .vocab = 777});
     make_again();
     copy_path(path);
     CHECK_OK(omm_hash_file(&one, path));
+    CHECK_OK(omm_file_remove(path));
     CHECK_OK(omm_pool_open(&pool, 3));
     CHECK_OK(omm_gguf_open(&g, s_path));
-    CHECK_OK(omm_packed_make(&g, s_path, pool));
+    CHECK_OK(omm_packed_make(&p, &g, s_path, pool));
+    omm_packed_close(&p);
     omm_gguf_close(&g);
     omm_pool_close(pool);
     CHECK_OK(omm_hash_file(&many, path));
@@ -309,7 +356,7 @@ static void test_states(void) {
         const omm_clock clock = omm_clock_system();
         clock.sleep_ms(clock.ud, 20); /* more than a tick */
         changes[i]();
-        refused(OMM_ERR_MISMATCH, "before the model was changed, moved or copied");
+        refused(OMM_ERR_NOT_FOUND, "m.gguf has no packed copy");
         make_again();
         accepted();
         CHECK_EQ(copies(), 1);
@@ -324,13 +371,14 @@ static void test_changed_meanwhile(void) {
     write_anew();
     open_made(&p, &g, s_path);
     const omm_clock clock = omm_clock_system();
-    CHECK((int64_t)clock.wall_ms(clock.ud) - g.map.state.changed_ns / 1000000 > 50);
+    CHECK(clock.wall_ms(clock.ud) - g.map.state.changed_ns / 1000000 > 50);
+    CHECK_OK(omm_file_remove(p.path));
     omm_packed_close(&p);
     CHECK_EQ(chmod(s_path, 0604), 0);
-    CHECK_ERR(omm_packed_make(&g, s_path, NULL), OMM_ERR_STATE);
-    CHECK(strstr(omm_err_sentence(), "m.gguf was changed while it was packed") != NULL);
+    CHECK_ERR(omm_packed_make(&p, &g, s_path, NULL), OMM_ERR_STATE);
+    says("m.gguf was changed while it was packed");
     omm_gguf_close(&g);
-    refused(OMM_ERR_MISMATCH, "before the model was changed");
+    refused(OMM_ERR_NOT_FOUND, "m.gguf has no packed copy");
     make_again();
 }
 
@@ -346,13 +394,20 @@ static bool is_there(const char *name) {
     return omm_file_exists(path);
 }
 
-/* Old copies of this model go; what only looks like one does not. */
+static void remove_copy_of_model(void) {
+    char path[OMM_PATH_MAX];
+    copy_path(path);
+    CHECK_OK(omm_file_remove(path));
+}
+
+/* Old copies of this model go; what only looks like one does not, nor what somebody may be writing. */
 static void test_old_ones(void) {
     static const char *const kept[] = {
-        "m.gguf.0123456789abcde.packed",   "m.gguf.0123456789abcdef",
-        "m.gguf.0123456789abcdef.packed2", "m.gguf.0123456789ABCDEF.packed",
-        "n.gguf.0123456789abcdef.packed",  "m.gguf..packed"};
-    char path[OMM_PATH_MAX], same_end[OMM_PATH_MAX];
+        "m.gguf.0123456789abcde.packed",          "m.gguf.0123456789abcdef",
+        "m.gguf.0123456789abcdef.packed2",        "m.gguf.0123456789ABCDEF.packed",
+        "n.gguf.0123456789abcdef.packed",         "m.gguf..packed",
+        "m.gguf.0123456789abcdef.packed.tmp.77.0"};
+    char path[OMM_PATH_MAX], same_end[OMM_PATH_MAX], link[OMM_PATH_MAX];
     omm_buf copy;
     omm_buf_init(&copy, 1 << 24);
     copy_path(path);
@@ -361,20 +416,43 @@ static void test_old_ones(void) {
     put_file("m.gguf.0000000000000000.packed", omm_bytes_str("not a copy"));
     put_file("m.gguf.1111111111111111.packed", omm_buf_view(&copy));
     in_dir(same_end, "m.gguf.2222222222222222.packed");
+    in_dir(link, "m.gguf.3333333333333333.packed");
     CHECK_EQ(mkdir(same_end, 0755), 0);
+    CHECK_EQ(symlink("m.gguf.1111111111111111.packed", link), 0);
     accepted();
+    make_again(); /* it is there: nothing is made, or removed */
+    CHECK(is_there("m.gguf.1111111111111111.packed"));
+    remove_copy_of_model();
     make_again();
     accepted();
     CHECK(!is_there("m.gguf.1111111111111111.packed"));
     CHECK(is_there("m.gguf.0000000000000000.packed"));
     CHECK(is_there("m.gguf.2222222222222222.packed"));
+    struct stat st;
+    CHECK_EQ(lstat(link, &st), 0);
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) CHECK(is_there(kept[i]));
     CHECK_EQ(rmdir(same_end), 0);
-    CHECK_OK(omm_dir_names(s_dir, remove_copy, NULL));
-    put_file("m.gguf.1111111111111111.packed", omm_buf_view(&copy));
-    refused(OMM_ERR_MISMATCH, "is of the model ");
     CHECK_OK(omm_dir_names(s_dir, remove_name, NULL));
     omm_buf_fini(&copy);
+}
+
+/* Two at once: one makes it, and the other says so. */
+static void test_held(void) {
+    omm_file_in other;
+    omm_gguf g;
+    omm_packed p;
+    write_tiny(&(tiny_options){.format = OMM_FORMAT_Q8_0});
+    CHECK_OK(omm_file_in_open(&other, s_path));
+    CHECK(omm_file_hold(other.fd));
+    CHECK_OK(omm_gguf_open(&g, s_path));
+    CHECK_ERR(omm_packed_make(&p, &g, s_path, NULL), OMM_ERR_STATE);
+    says("another program makes it now");
+    CHECK(p.map.view.size == 0);
+    omm_file_in_close(&other);
+    CHECK_OK(omm_packed_make(&p, &g, s_path, NULL));
+    omm_packed_close(&p);
+    omm_gguf_close(&g);
+    CHECK_EQ(copies(), 1);
 }
 
 static void put_copy(const char *path, const omm_buf *copy) {
@@ -427,34 +505,96 @@ static void test_header(void) {
     omm_buf_fini(&copy);
 }
 
-/* A copy that came from elsewhere, and one that others may write to. */
-static void test_others(void) {
+static uint32_t mode_of(const char *path) {
+    struct stat st;
+    CHECK_EQ(stat(path, &st), 0);
+    return st.st_mode & 07777;
+}
+
+/* It gives nobody a right that the model does not give, and a group of ours is not the model's. */
+static void test_rights(void) {
+    static const struct {
+        mode_t mask, model, copy;
+    } cases[] = {{0, 0600, 0600}, {0, 0640, 0600}, {0, 0644, 0644},    {0, 0666, 0644},
+                 {0, 0604, 0604}, {0, 0444, 0644}, {0077, 0644, 0600}, {022, 0664, 0644}};
     char path[OMM_PATH_MAX];
+    const mode_t before = umask(0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK_EQ(chmod(s_path, cases[i].model), 0);
+        (void)umask(cases[i].mask);
+        make_again();
+        copy_path(path);
+        CHECK_EQ(mode_of(path), cases[i].copy);
+    }
+    (void)umask(before);
+    CHECK_EQ(chmod(s_path, 0644), 0);
+    make_again();
     copy_path(path);
     CHECK_EQ(chmod(path, 0664), 0);
-    refused(OMM_ERR_STATE, "has rights 664: others may write to it");
+    refused(OMM_ERR_MISMATCH, "has rights 664, and the model 644");
     CHECK_EQ(chmod(path, 0646), 0);
-    refused(OMM_ERR_STATE, "others may write");
-    CHECK_EQ(chmod(path, 0644), 0);
+    refused(OMM_ERR_MISMATCH, "has rights 646");
+    make_again(); /* in its place */
+    CHECK_EQ(mode_of(path), 0644);
+    CHECK_EQ(chmod(path, 0600), 0);
     accepted();
-    if (geteuid() == 0) { /* nobody else can give a file away */
-        CHECK_EQ(chown(path, 54321, (gid_t)-1), 0);
-        refused(OMM_ERR_STATE, "belongs to user 54321");
-        CHECK_EQ(chown(s_path, 54321, (gid_t)-1), 0);
-        make_again(); /* in its place */
-        CHECK_EQ(chown(path, 54321, (gid_t)-1), 0);
-        accepted(); /* who owns the model may change that, too */
+    CHECK_EQ(chmod(s_path, 0600), 0);
+    make_again();
+    copy_path(path);
+    CHECK_EQ(chmod(path, 0604), 0);
+    refused(OMM_ERR_MISMATCH, "has rights 604, and the model 600");
+}
+
+/* Behind a link lies what somebody else has put there, whoever owns that. */
+static void test_link(void) {
+    char path[OMM_PATH_MAX], away[OMM_PATH_MAX];
+    make_again();
+    copy_path(path);
+    in_dir(away, "away");
+    CHECK_EQ(rename(path, away), 0);
+    CHECK_EQ(symlink("away", path), 0);
+    refused(OMM_ERR_IO, "Too many levels of symbolic links");
+    CHECK_EQ(unlink(path), 0);
+    CHECK_EQ(rename(away, path), 0);
+    accepted();
+}
+
+/* Of this user, of root, of the model's owner; of nobody else, even if that is who made a part of the model. */
+static void test_owners(void) {
+    enum { ME = 12345, OWNER = 54321, OTHER = 777 };
+    char path[OMM_PATH_MAX];
+    if (geteuid() != 0) return; /* nobody else can give a file away */
+    CHECK_EQ(chmod(s_dir, 0755), 0);
+    CHECK_EQ(chmod(s_path, 0644), 0);
+    CHECK_EQ(chown(s_path, OWNER, (gid_t)-1), 0);
+    make_again();
+    copy_path(path);
+    CHECK_EQ(seteuid(ME), 0);
+    accepted(); /* root's */
+    static const uid_t owners[] = {ME, OWNER, OTHER};
+    for (size_t i = 0; i < 3; i++) {
+        CHECK_EQ(seteuid(0), 0);
+        CHECK_EQ(chown(path, owners[i], (gid_t)-1), 0);
+        CHECK_EQ(seteuid(ME), 0);
+        if (owners[i] == OTHER)
+            refused(OMM_ERR_STATE, "belongs to user 777: neither the model's owner");
+        else
+            accepted();
     }
+    CHECK_EQ(seteuid(0), 0);
+    CHECK_OK(omm_file_remove(path));
 }
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
 static void nothing_made(omm_err err, const char *why) {
     omm_gguf g;
+    omm_packed p;
     const size_t before = copies(), live = omm_mem_live();
     CHECK_OK(omm_gguf_open(&g, s_path));
-    CHECK_ERR(omm_packed_make(&g, s_path, NULL), err);
+    CHECK_ERR(omm_packed_make(&p, &g, s_path, NULL), err);
     says(why);
+    CHECK(p.map.view.size == 0);
     omm_gguf_close(&g);
     CHECK_EQ(copies(), before);
     CHECK_EQ(omm_mem_live(), live);
@@ -487,7 +627,7 @@ static void test_failures(void) {
     memcpy(keep, s_path, sizeof keep);
     in_dir(s_path, longest);
     CHECK_EQ(rename(keep, s_path), 0);
-    refused(OMM_ERR_NOT_FOUND, "has no packed copy");
+    refused(OMM_ERR_IO, "File name too long");
     nothing_made(OMM_ERR_TOO_BIG, "a file's name has at most 255 bytes");
     CHECK_OK(omm_dir_names(s_dir, remove_name, NULL));
 }
@@ -502,8 +642,7 @@ static void test_out_of_memory(void) {
         omm_packed p = {0};
         omm_model model;
         omm_mem_fail_nth(n);
-        err = omm_packed_make(&g, s_path, NULL);
-        if (err == OMM_OK) err = omm_packed_open(&p, &g, s_path);
+        err = omm_packed_make(&p, &g, s_path, NULL);
         if (err == OMM_OK) err = omm_model_load_packed(&model, &g, &p, 1);
         if (err == OMM_OK) omm_model_fini(&model);
         omm_mem_fail_nth(0);
@@ -545,35 +684,59 @@ static void write_part(const omm_gguf *g, unsigned no) {
     omm_buf_fini(&out);
 }
 
-/* By the path of any file there is one copy, and it is of all files' states. */
+/* By the path of any file there is one copy, beside the first, and it is of all files' states and owners. */
 static void test_split(void) {
+    char parts[2][OMM_PATH_MAX];
     omm_gguf g, one;
     omm_packed p;
     omm_model model;
     CHECK_OK(omm_gguf_open(&one, s_path));
-    for (unsigned no = 0; no < 2; no++) write_part(&one, no);
+    for (unsigned no = 0; no < 2; no++) {
+        write_part(&one, no);
+        memcpy(parts[no], part_name(no), OMM_PATH_MAX);
+    }
     omm_gguf_close(&one);
     CHECK_OK(omm_dir_names(s_dir, remove_copy, NULL));
-    open_made(&p, &g, part_name(1));
-    CHECK(strncmp(p.path, part_name(0), strlen(part_name(0))) == 0);
+    open_made(&p, &g, parts[1]);
+    check_name_and_header(&p, (const char *const[]){parts[0], parts[1]}, 2);
     CHECK_OK(omm_model_load_packed(&model, &g, &p, UINT32_MAX));
     omm_model_fini(&model);
     omm_packed_close(&p);
     omm_gguf_close(&g);
     for (unsigned no = 0; no < 2; no++) {
         CHECK_EQ(copies(), 1);
-        CHECK_OK(omm_gguf_open(&g, part_name(no)));
-        CHECK_OK(omm_packed_open(&p, &g, part_name(no)));
+        CHECK_OK(omm_gguf_open(&g, parts[no]));
+        CHECK_OK(omm_packed_open(&p, &g, parts[no]));
+        CHECK_OK(omm_file_remove(p.path));
         omm_packed_close(&p);
         const omm_clock clock = omm_clock_system();
         clock.sleep_ms(clock.ud, 20);
-        CHECK_EQ(chmod(part_name(no), 0640), 0);
+        CHECK_EQ(chmod(parts[no], 0640), 0);
+        CHECK_ERR(omm_packed_make(&p, &g, parts[0], NULL), OMM_ERR_STATE);
+        says("was changed while it was packed");
         omm_gguf_close(&g);
-        CHECK_OK(omm_gguf_open(&g, part_name(0)));
-        CHECK_ERR(omm_packed_open(&p, &g, part_name(0)), OMM_ERR_MISMATCH);
-        CHECK_OK(omm_packed_make(&g, part_name(0), NULL));
+        CHECK_OK(omm_gguf_open(&g, parts[0]));
+        CHECK_ERR(omm_packed_open(&p, &g, parts[0]), OMM_ERR_NOT_FOUND);
+        CHECK_OK(omm_packed_make(&p, &g, parts[0], NULL));
+        CHECK_EQ(mode_of(p.path), 0600); /* not all are for everybody */
+        omm_packed_close(&p);
         omm_gguf_close(&g);
     }
+}
+
+/* Who owns one part of a model alone could not change the others. */
+static void test_split_owners(void) {
+    char path[OMM_PATH_MAX];
+    omm_gguf g;
+    omm_packed p;
+    if (geteuid() != 0) return; /* as in test_owners */
+    CHECK_EQ(chown(part_name(0), 54321, (gid_t)-1), 0);
+    open_made(&p, &g, part_name(0));
+    memcpy(path, p.path, sizeof path);
+    omm_packed_close(&p);
+    CHECK_EQ(chown(path, 54321, (gid_t)-1), 0);
+    CHECK_ERR(omm_packed_open(&p, &g, part_name(0)), OMM_ERR_STATE);
+    omm_gguf_close(&g);
 }
 
 /* ---- streams --------------------------------------------------------------------------------- */
@@ -644,11 +807,15 @@ int main(void) {
     test_states();
     test_changed_meanwhile();
     test_old_ones();
+    test_held();
     test_header();
-    test_others();
+    test_rights();
+    test_link();
+    test_owners();
     test_failures();
     test_out_of_memory();
     test_split();
+    test_split_owners();
     test_read_ahead(&c);
     omm_compute_fini(&c);
     CHECK_OK(omm_dir_remove(s_dir));

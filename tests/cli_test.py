@@ -59,8 +59,8 @@ def packed_copies(folder, model):
     plain = run(*ask)
     says = [r"(?s)^memory: .*\npacked copy: made in [\d.]+ s\npacked copy: (\S+/packed\.gguf\.[0-9a-f]{16}\.packed), 1\.\d MB\n$",
             r"(?s)^memory: [^\n]*\npacked copy: (\S+), 1\.\d MB\n$",
-            r"(?s)\npacked copy: (\S+) was made before the model was changed, moved or copied\npacked copy: made in [\d.]+ s\npacked copy: "]
-    names = set()
+            r"(?s)^memory: [^\n]*\npacked copy: made in [\d.]+ s\npacked copy: (\S+), "]
+    names = []
     for i, pattern in enumerate(says):
         if i == 2:
             time.sleep(0.02)
@@ -70,9 +70,16 @@ def packed_copies(folder, model):
         if done.returncode != 0 or done.stdout != plain.stdout or not said:
             failures.append(f"--packed, {i}: {done.returncode} {done.stdout} {done.stderr}")
         else:
-            names.add(said[1])
-    if names != {str(p) for p in folder.glob("packed.gguf.*")} or len(names) != 1:
+            names.append(said[1])
+    size = pathlib.Path(names[2]).stat().st_size
+    if f"{names[2]}, {size / 1e6:.1f} MB\n" not in done.stderr:
+        failures.append(f"--packed: {size} bytes: {done.stderr}")
+    if names[:1] != names[1:2] or names[2:] != [str(p) for p in folder.glob("packed.gguf.*")] or names[1:2] == names[2:]:
         failures.append(f"--packed: copies {names}")
+    pathlib.Path(names[2]).chmod(0o666)
+    again = run(*ask, "--packed")
+    if again.stdout != plain.stdout or not re.search(r"\npacked copy: \S+ has rights 666, and the model 640\npacked copy: made in", again.stderr):
+        failures.append(f"--packed, open to all: {again.stderr}")
     two = run("generate", "-m", own, "--draft", own, "-n", 3, "--temp", 0, "a text", "--packed")
     if two.stdout != plain.stdout or two.stderr.count("packed copy: ") != 2:
         failures.append(f"--packed --draft: {two.stdout} {two.stderr}")
@@ -86,7 +93,7 @@ def packed_copies(folder, model):
     own.rename(longest)
     done = run("generate", "-m", longest, *ask[3:], "--packed")
     if done.returncode != 0 or done.stdout != plain.stdout or not re.search(
-            r"\nmeshmind: warning: no packed copy: .*at most 255 bytes.*; loading the model as without --packed\n", done.stderr):
+            r"\nmeshmind: warning: no packed copy: .*File name too long; loading the model as without --packed\n", done.stderr):
         failures.append(f"--packed, no room for a name: {done.returncode} {done.stdout} {done.stderr}")
     longest.unlink()
 

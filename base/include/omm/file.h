@@ -44,6 +44,15 @@ OMM_CHECKED omm_err omm_file_create(const char *path, omm_bytes data, unsigned m
  * there, at the end. */
 OMM_CHECKED omm_err omm_file_append(const char *path, omm_bytes data, bool durable);
 
+/* Whose a file is and when it was last changed.  Who writes to it changes changed_ns, which nobody can set, so that its
+ * content need not be read again to know that it is the same; but for who writes through a shared map, of which a system
+ * takes note later, and in tmpfs never. */
+typedef struct omm_file_state {
+    uint64_t inode, bytes;
+    uint64_t modified_ns, changed_ns; /* since 1970, modulo 2^64 */
+    uint32_t owner, mode;             /* user; rights, as in chmod(2) */
+} omm_file_state;
+
 /* The same as omm_file_write piece by piece, for files that are larger than memory: what is written appears at `path`
  * whole, at finish, or not at all. */
 typedef struct omm_file_out {
@@ -61,6 +70,8 @@ OMM_CHECKED omm_err omm_file_out_write(omm_file_out *out, omm_bytes data); /* Er
 OMM_CHECKED omm_err omm_file_out_reserve(omm_file_out *out, uint64_t bytes);
 /* durable: with fsync of file and folder, as omm_file_write.  Errors: IO. */
 OMM_CHECKED omm_err omm_file_out_finish(omm_file_out *out, bool durable);
+/* Of what will be at `path`.  Errors: IO. */
+OMM_CHECKED omm_err omm_file_out_state(omm_file_state *out, const omm_file_out *file);
 /* Without a finish before it, removes what was written. */
 void omm_file_out_close(omm_file_out *out);
 
@@ -108,13 +119,6 @@ bool omm_path_is_inside(const char *relative_path);
  * the file system has no locks. */
 bool omm_file_hold(int fd);
 
-/* Whose a file is and when it was last changed: who changes a byte of it changes a time, which nobody can set (of
- * changed_ns), so that its content need not be read again to know that it is the same. */
-typedef struct omm_file_state {
-    uint64_t inode, bytes;
-    int64_t modified_ns, changed_ns; /* since 1970 */
-    uint32_t owner, mode;            /* user; rights, as in chmod(2) */
-} omm_file_state;
 /* Of the plain file at `path`, whose links are followed.  Errors: NOT_FOUND, IO (also: not a regular file). */
 OMM_CHECKED omm_err omm_file_state_read(omm_file_state *out, const char *path);
 
@@ -125,6 +129,8 @@ typedef struct omm_map {
 } omm_map;
 /* Errors: NOT_FOUND, IO. */
 OMM_CHECKED omm_err omm_map_open(omm_map *map, const char *path);
+/* The same of the file that lies at `path` itself: a symbolic link is refused (IO). */
+OMM_CHECKED omm_err omm_map_open_itself(omm_map *map, const char *path);
 void omm_map_close(omm_map *map);
 /* The process need not keep `part` in memory: what lies in `map` is read from the file again when it
  * is looked at again.  The rest of `part` is left alone. */

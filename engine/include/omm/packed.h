@@ -2,18 +2,19 @@
  * the model itself would be read and packed at every start, and for every pass of layers that are streamed.
  *
  *   MODEL.gguf                            of several files, the first
- *   MODEL.gguf.<16 digits>.packed         the first digits of omm_gguf_digest, which the header has whole
+ *   MODEL.gguf.<16 digits>.packed         the first digits of the digest of its state
  *
- *   "OMMPACK1" | u32 version | u32 files | u64 bytes of the copy
- *   | digest of the model's digest and its files' states | digest of the model | zeros to 4096
+ *   "OMMPACK1" | u32 version | u32 files | u64 bytes of the copy | digest of the files' states | zeros to 4096
  *   | matrices, each from a multiple of 4096: embed, output unless tied, and of each layer q, k, v, o, gate, up, down
  *
- * The state of a file is (inode, bytes, modified, changed), each of 64 bits (file.h).  A copy is used
- * only by the files that it was made of, untouched since: of a model that was changed, moved or copied there is none,
- * and none that came with a download is ever used, because nobody else knows or can set when a file was changed here.
- * A copy that somebody else may write to is refused, unless that is the model's owner.
+ * The state of a file is (inode, bytes, modified, changed), each of 64 bits (file.h).  A copy is used only by the files
+ * that it was made of, untouched since: of a model that was changed, moved or copied there is none, and none that came
+ * with a download is used, because no archive can set or foresee when a file is changed here.  Who reads the state can
+ * write a copy that fits it; so the owner of a copy is this user, root or who owns all of the model, and it gives no
+ * right to others that the model does not give.
  * Vectors, keys and the vocabulary are read from the model; its weights were found to be finite when they were packed.
- * What a disk does to a copy later shows as little as what it does to the model.
+ * Two things are not seen: what a disk does to a copy (or to the model), and what is written to the model through a
+ * shared map (file.h).
  *
  * Depends on: file, gguf, hash, model, quant.  Threads: read-only once open; share it freely.
  */
@@ -33,16 +34,18 @@ typedef struct omm_packed {
 
 /* The copy of the model that was opened as `model`, the path of any of its files.  Release with omm_packed_close,
  * after the models that were loaded from it.
- * Errors: NOT_FOUND (none is there), MISMATCH (of other files, or of a state that has passed), VERSION, SIZE, FORMAT,
- * STATE (others may write to it), IO, TOO_BIG (path); of several, that of one. */
+ * Errors: NOT_FOUND (none is there), FORMAT, VERSION, SIZE, MISMATCH (others have more rights than to the model): to be
+ * made anew; STATE (somebody else's), IO, TOO_BIG (path). */
 OMM_CHECKED omm_err omm_packed_open(omm_packed *out, const omm_gguf *gguf, const char *model);
 void omm_packed_close(omm_packed *packed);
 
-/* Make it, in place of what is there under its name, and remove those of other states of this model.  Takes memory for
- * the largest matrix, and as much disk as the model; the threads of `pool` pack (NULL: this one alone).
- * Errors: those of omm_model_load, IO (no room among it), STATE (the model changed meanwhile); then nothing is there
- * that was not before. */
-OMM_CHECKED omm_err omm_packed_make(const omm_gguf *gguf, const char *model, omm_pool *pool);
+/* Make it and open it.  Those of earlier states of this model are removed before, as far as they can be.  Takes memory
+ * for the largest matrix, and as much disk as the model; the threads of `pool` pack (NULL: this one alone).
+ * Errors: those of omm_model_load, IO (no room among it), STATE (another program makes it; the model changed meanwhile;
+ * what this user makes there would be somebody else's), MISMATCH (others would have more rights than to the model),
+ * TOO_BIG (path); then none is there. */
+OMM_CHECKED omm_err omm_packed_make(omm_packed *out, const omm_gguf *gguf, const char *model,
+                                    omm_pool *pool);
 
 /* omm_model_load_streamed of a model with a copy: its matrices lie in the map, also those of streamed layers, whose
  * pages are asked for one layer ahead and let go behind.  `gguf` may be closed afterwards; `packed` stays open until
