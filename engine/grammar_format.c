@@ -1,5 +1,9 @@
-/* grammar_format.c - what `format` names, as regular expressions (pattern.h): texts that every reader of the format takes, so
- * not all that some reader does (no year 0, no leap second, no address with a comment). */
+/* grammar_format.c - what `format` names, as regular expressions (pattern.h), narrow or wide.
+ *
+ * Narrow, for schemas that promise: texts that every reader of the format takes, so not all that some reader does (no year 0,
+ * no leap second, no address with a comment).  Wide, for tools that are not strict: no text is missing that the format's RFC
+ * has or that pydantic reads as its type (a time without a zone, seconds since 1970, 32 digits of a UUID), so that they say how
+ * one begins and little more. */
 #include "grammar_internal.h"
 
 #define YEAR "(?:[1-9]\\d{3}|0[1-9]\\d{2}|00[1-9]\\d|000[1-9])"
@@ -54,31 +58,50 @@
     "{0,29}"                                                                                       \
     "|[Hh][A-SU-Za-su-z0-9+.-]" SCHEME_REST "{0,29}|[Ww][A-RT-Za-rt-z0-9+.-]" SCHEME_REST          \
     "{0,29})"
-#define AT_HOST "//" HOST "(?::[1-9]\\d{0,3})?" PATH
+#define PORT "(?:6553[0-5]|655[0-2]\\d|65[0-4]\\d{2}|6[0-4]\\d{3}|[1-5]\\d{4}|[1-9]\\d{0,3})"
+#define AT_HOST "//" HOST "(?::" PORT ")?" PATH
 #define AT_PATH "/?" PCHAR "+" PATH
 #define QUERY "(?:\\?(?:" PCHAR "|[/?])*)?(?:#(?:" PCHAR "|[/?])*)?"
 
+/* ---- wide -------------------------------------------------------------------------------------- */
+
+/* Seconds, or milliseconds, since 1970. */
+#define STAMP "[+-]?(?:\\d+\\.?\\d*|\\.\\d+)(?:[Ee][+-]?\\d+)?"
+#define WIDE_TIME "\\d{2}:\\d{2}(?::\\d{2}(?:[.,]\\d+)?)?(?:[Zz]|[+\\u2212-]\\d{2}(?::?\\d{2})?)?"
+#define WIDE_DATE "^(?:\\d{4}-\\d{2}-\\d{2}(?:[Tt _]" WIDE_TIME ")?|" STAMP ")$"
+/* In front of an @ and of the colon of a URI a text cannot end: these numbers keep a model from going on for ever.  A local part
+ * has 64 characters, and a name may stand in front of it; the longest schemes are an app's name backwards. */
+#define WIDE_EMAIL "^[^@]{1,128}@[^]"
+#define WIDE_URI "^" LETTER SCHEME_REST "{0,127}:"
+
 static const struct {
-    const char *name, *expression;
+    const char *name, *narrow, *wide; /* NULL: the same */
 } s_formats[] = {
-    {"date-time", "^" DATE "T" TIME "$"},
-    {"date", "^" DATE "$"},
-    {"time", "^" TIME "$"},
+    {"date-time", "^" DATE "T" TIME "$", WIDE_DATE},
+    {"date", "^" DATE "$", WIDE_DATE},
+    {"time", "^" TIME "$", "^" WIDE_TIME "$"},
     /* RFC 3339, appendix A */
-    {"duration", "^P(?:(?:" YEARS "|" MONTHS "|" DAYS ")(?:" OF_DAY ")?|" OF_DAY "|\\d{1,5}W)$"},
-    {"email", "^" ATOM "(?:\\." ATOM "){0,2}@(?:" LABEL "\\.){1,4}" TLD "$"},
-    {"hostname", "^" LABEL "(?:\\." LABEL "){0,5}$"},
-    {"ipv4", "^(?:" OCTET "\\.){3}" OCTET "$"},
-    {"ipv6", "^(?:(?:" GROUP ":){7}" GROUP "|::(?:" GROUP "(?::" GROUP "){0,6})?" AROUND("1", "5")
-                 AROUND("2", "4") AROUND("3", "3") AROUND("4", "2") AROUND("5", "1")
-                     AROUND("6", "0") "|(?:" GROUP ":){7}:)$"},
-    {"uuid", "^" HEX "{8}-" HEX "{4}-" HEX "{4}-" HEX "{4}-" HEX "{12}$"},
-    {"uri", "^(?:(?:" WEB "|" OTHER "):" AT_HOST "|" OTHER ":" AT_PATH
-            "|[Ff][Ii][Ll][Ee]:(?://)?/" PCHAR "+" PATH ")" QUERY "$"},
+    {"duration", "^P(?:(?:" YEARS "|" MONTHS "|" DAYS ")(?:" OF_DAY ")?|" OF_DAY "|\\d{1,5}W)$",
+     "^[+-]?[Pp\\d][A-Za-z\\d:., +-]*$"},
+    {"email", "^" ATOM "(?:\\." ATOM "){0,2}@(?:" LABEL "\\.){1,4}" TLD "$", WIDE_EMAIL},
+    {"hostname", "^" LABEL "(?:\\." LABEL "){0,5}$", "^[A-Za-z\\d_][A-Za-z\\d_.-]*$"},
+    {"ipv4", "^(?:" OCTET "\\.){3}" OCTET "$", NULL},
+    {"ipv6",
+     "^(?:(?:" GROUP ":){7}" GROUP "|::(?:" GROUP "(?::" GROUP "){0,6})?" AROUND("1", "5")
+         AROUND("2", "4") AROUND("3", "3") AROUND("4", "2") AROUND("5", "1")
+             AROUND("6", "0") "|(?:" GROUP ":){7}:)$",
+     "^(?:" HEX "{0,4}:){2,7}[0-9a-fA-F.:]*(?:%[^]+)?$"},
+    {"uuid", "^" HEX "{8}-" HEX "{4}-" HEX "{4}-" HEX "{4}-" HEX "{12}$",
+     "^(?:urn:uuid:)?\\{?" HEX "{8}-?(?:" HEX "{4}-?){3}" HEX "{12}\\}?$"},
+    {"uri",
+     "^(?:(?:" WEB "|" OTHER "):" AT_HOST "|" OTHER ":" AT_PATH "|[Ff][Ii][Ll][Ee]:(?://)?/" PCHAR
+     "+" PATH ")" QUERY "$",
+     WIDE_URI},
 };
 
-const char *grammar_format(const char *name) {
+const char *grammar_format(const char *name, bool wide) {
     for (size_t i = 0; i < sizeof s_formats / sizeof s_formats[0]; i++)
-        if (strcmp(s_formats[i].name, name) == 0) return s_formats[i].expression;
+        if (strcmp(s_formats[i].name, name) == 0)
+            return wide && s_formats[i].wide ? s_formats[i].wide : s_formats[i].narrow;
     return NULL;
 }

@@ -143,8 +143,8 @@ bool lenient_has_members(const json_t *schema, bool is_alone);
  * all members that others name: the same one where they name none, or one of anyOf alone.  looked: of all of a root, from 0. */
 json_t *lenient_typed(json_t *schema, const char *key);
 json_t *lenient_members(json_t *root, json_t *schema, uint32_t *looked);
-/* grammar_format.c: what a text of that format matches; NULL: it is not known. */
-const char *grammar_format(const char *name);
+/* grammar_format.c: what a text of that format matches, or (wide) anything that somebody reads as one; NULL: it is not known. */
+const char *grammar_format(const char *name, bool wide);
 /* All rules are there: choices get their alternatives, rules their heights.  Errors: UNSUPPORTED (more alternatives than are
  * followed; a choice without any), NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err grammar_finish(omm_grammar *g);

@@ -206,6 +206,15 @@ static const texts s_names[] = {
      {"{'b': 1}"}},
 };
 
+/* A format takes nothing away that some reader of it takes. */
+static const texts s_formats[] = {
+    {"{'type': 'object', 'properties': {'u': {'type': 'string', 'format': 'uri'}, 'e': {'type': "
+     "'string', 'format': 'email'}, 'd': {'type': 'string', 'format': 'date-time'}}}",
+     {"{'u': 'http://localhost:11434/v1'}", "{'u': 'postgres://u:p@db:5432/app'}",
+      "{'e': 'my-service-account-prod@p.iam.gserviceaccount.com'}", "{'d': '2026-11-27T20:15:00'}"},
+     {"{'u': 'localhost'}", "{'e': 'me'}", "{'d': 'now'}"}},
+};
+
 static void check_all(const texts *list, size_t count) {
     for (size_t i = 0; i < count; i++) {
         json_t *schema = parse(list[i].schema);
@@ -305,6 +314,7 @@ int main(void) {
     CHECK_ALL(s_either);
     CHECK_ALL(s_required);
     CHECK_ALL(s_names);
+    CHECK_ALL(s_formats);
     test_many_branches();
     test_inheritance();
     test_bounded();

@@ -175,7 +175,7 @@ static omm_err read_expression(const char **expression, const compiler *c, const
     if (!format) return OMM_OK;
     if (pattern) return not_supported(c, "format beside pattern");
     if (!json_is_string(format)) return malformed(c, "format", "are " FORMATS);
-    *expression = grammar_format(json_string_value(format));
+    *expression = grammar_format(json_string_value(format), c->lenient);
     if (*expression) return OMM_OK;
     return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s/format: %.60s is not supported; are " FORMATS,
                      c->path, json_string_value(format));
