@@ -266,6 +266,7 @@ omm_err grammar_open(omm_grammar **out) {
     omm_grammar *g = (omm_grammar *)omm_alloc(1, sizeof *g);
     if (!g) return omm_raise(OMM_ERR_NOMEM, "no memory for a grammar");
     g->any = RULE_NONE;
+    g->looks.max = LOOKS_MAX;
     omm_buf_init(&g->bytes, OMM_GRAMMAR_BYTES_MAX);
     /* a path in front of the bytes is at 1 at least: 0 says that there is none */
     const omm_err err = omm_buf_append(&g->bytes, "", 1);

@@ -52,21 +52,23 @@ static omm_err add_arguments(uint32_t *out, omm_grammar *g, const omm_grammar_to
 }
 
 /* In a grammar of its own, in which strings have no patterns: of a tool that is not strict they decide nothing, and each
- * tool would have the work of all. */
-static omm_err try_arguments(const omm_grammar_tool *tool) {
+ * tool would have the work of all.  What is looked at counts for all. */
+static omm_err try_arguments(looks *l, const omm_grammar_tool *tool) {
     omm_grammar *g = NULL;
     OMM_TRY(grammar_open(&g));
     g->patterns.work = g->patterns.work_max = PATTERN_WORK_MAX;
+    g->looks = *l;
     omm_err err = add_arguments(&g->root, g, tool);
     if (err == OMM_OK) err = grammar_finish_root(g);
+    *l = g->looks;
     omm_grammar_close(g);
     return err;
 }
 
-static omm_err is_followed(bool *out, const omm_grammar_tool *tool, how_much much) {
+static omm_err is_followed(bool *out, omm_grammar *g, const omm_grammar_tool *tool, how_much much) {
     *out = tool->parameters && (tool->strict || much == ALL);
     if (*out || !tool->parameters || much == STRICT_ALONE) return OMM_OK;
-    const omm_err err = try_arguments(tool);
+    const omm_err err = try_arguments(&g->looks, tool);
     *out = err == OMM_OK;
     return err == OMM_ERR_NOMEM ? err : OMM_OK;
 }
@@ -75,7 +77,7 @@ static omm_err add_tool(uint32_t *out, omm_grammar *g, const omm_grammar_tool *t
                         how_much much) {
     uint32_t arguments = 0;
     bool followed = false;
-    OMM_TRY(is_followed(&followed, tool, much));
+    OMM_TRY(is_followed(&followed, g, tool, much));
     OMM_TRY(followed ? add_arguments(&arguments, g, tool) : grammar_any_object(&arguments, g));
     return add_call(out, g, names, arguments);
 }
@@ -136,16 +138,25 @@ static omm_err make_calls(omm_grammar *g, const omm_grammar_calls *calls, how_mu
     return check_begun(g);
 }
 
-/* *spent: on patterns, by all tries of one list: together no more than two full ones. */
+/* By all tries of one list. */
+typedef struct expense {
+    uint32_t work, looks; /* on patterns; lenient_members */
+} expense;
+
+/* Two full ones together, and no more. */
+static uint32_t up_to(uint32_t full, uint32_t spent) {
+    return full + (spent < full ? spent : full);
+}
+
 static omm_err open_calls(omm_grammar **out, const omm_grammar_calls *calls, how_much much,
-                          uint32_t *spent) {
+                          expense *spent) {
     omm_grammar *g = NULL;
     OMM_TRY(grammar_open(&g));
-    g->patterns.work = *spent;
-    g->patterns.work_max =
-        PATTERN_WORK_MAX + (*spent < PATTERN_WORK_MAX ? *spent : PATTERN_WORK_MAX);
+    g->patterns.work = spent->work;
+    g->patterns.work_max = up_to(PATTERN_WORK_MAX, spent->work);
+    g->looks = (looks){spent->looks, up_to(LOOKS_MAX, spent->looks)};
     const omm_err err = make_calls(g, calls, much);
-    *spent = g->patterns.work;
+    *spent = (expense){g->patterns.work, g->looks.count};
     if (err != OMM_OK) {
         omm_grammar_close(g);
         return err;
@@ -156,7 +167,7 @@ static omm_err open_calls(omm_grammar **out, const omm_grammar_calls *calls, how
 
 omm_err omm_grammar_open_calls(omm_grammar **out, const omm_grammar_calls *calls) {
     omm_err err = OMM_ERR_UNSUPPORTED;
-    uint32_t spent = 0;
+    expense spent = {0};
     OMM_ASSERT(calls->tool_count >= 1 && calls->tool_count <= OMM_GRAMMAR_TOOLS_MAX);
     OMM_ASSERT(calls->calls_max >= 1 && calls->calls_max <= OMM_CHAT_CALLS_MAX);
     OMM_ASSERT(calls->stop_count <= GRAMMAR_STOPS_MAX);

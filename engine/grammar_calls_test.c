@@ -556,6 +556,39 @@ static void test_work_is_kept(void) {
     CHECK_EQ(work_of(0), 2 * alone);
 }
 
+/* Of so many tools, each with members in two places, the last one of which perhaps makes no grammar. */
+static uint32_t looks_of(unsigned count, bool all_compile) {
+    tools t;
+    char names[8][16];
+    omm_grammar *g = NULL;
+    json_t *parameters = json_pack("{s:s, s:{s:{}}, s:{s:[s]}}", "type", "object", "properties",
+                                   "a", "then", "required", "b");
+    json_t *none = json_pack("{s:s, s:{s:{s:s}}, s:[s]}", "type", "object", "properties", "a",
+                             "$ref", "#", "required", "a");
+    read_tools(&t, "[]");
+    for (unsigned i = 0; i < count; i++) {
+        snprintf(names[i], sizeof names[i], "tool_%u", i);
+        const bool fails = !all_compile && i + 1 == count;
+        t.list[i] = (omm_grammar_tool){names[i], fails ? none : parameters, false};
+    }
+    t.calls.tool_count = count;
+    CHECK_OK(omm_grammar_open_calls(&g, &t.calls));
+    const uint32_t looked = g->looks.count;
+    omm_grammar_close(g);
+    json_decref(parameters);
+    json_decref(none);
+    json_decref(t.root);
+    return looked;
+}
+
+/* What is looked at counts for all tools, and for all tries of them: once, tried alone, and again. */
+static void test_looks_are_kept(void) {
+    const uint32_t one = looks_of(1, true);
+    CHECK(one > 1);
+    CHECK_EQ(looks_of(7, true), 7 * one);
+    CHECK_EQ(looks_of(7, false), 3 * 6 * one);
+}
+
 /* Patterns that are too much, in as many tools as there may be, of which one makes no grammar: tools are tried one by one, and
  * the work on patterns is bounded for all of them together. */
 static void test_work_together(void) {
@@ -907,6 +940,7 @@ int main(void) {
     test_too_much_together();
     test_work_together();
     test_work_is_kept();
+    test_looks_are_kept();
     test_memory();
     for (unsigned marks = 0; marks < 3; marks++) {
         test_drawn(false, marks);

@@ -87,6 +87,12 @@ typedef struct calls_form {
     size_t stop_count;
 } calls_form;
 
+/* Members, schemas and what is compared of them, looked at for schemas of which something is left out. */
+#define LOOKS_MAX 16384u
+typedef struct looks {
+    uint32_t count, max;
+} looks;
+
 struct omm_grammar {
     calls_form calls;
     rule *rules;
@@ -99,6 +105,7 @@ struct omm_grammar {
     uint32_t text_count, text_capacity;
     omm_buf bytes;
     pattern_table patterns;
+    looks looks; /* of all its schemas; max: LOOKS_MAX unless somebody says otherwise */
     uint32_t root;
     uint32_t any; /* any value; RULE_NONE: not made so far */
 };
@@ -127,7 +134,8 @@ static inline bool grammar_is_in(const char *const *list, size_t count, const ch
 }
 #define GRAMMAR_IS_IN(list, key) grammar_is_in(list, sizeof(list) / sizeof(list)[0], key)
 
-/* grammar_place.c: a place in a schema, "#" or "#/" and a path; NULL: there is none. */
+/* grammar_place.c: a place in a schema, "#" or "#/" and a path; NULL: there is none, or the path is longer than this. */
+#define GRAMMAR_POINTER_BYTES_MAX 2048u
 json_t *grammar_place(json_t *root, const char *ref);
 /* Below the root, with an $id of its own: what it refers to is not found from the root. */
 bool grammar_has_base(const json_t *root, const json_t *schema);
@@ -140,9 +148,10 @@ const char *lenient_keyword(json_t *root, const json_t *schema);
 /* Has it keywords that name members, of which that one is not all?  is_alone: it has such a one. */
 bool lenient_has_members(const json_t *schema, bool is_alone);
 /* New references.  The list of anyOf or oneOf, each with the type that stands beside it and that it has not itself; the schema with
- * all members that others name: the same one where they name none, or one of anyOf alone.  looked: of all of a root, from 0. */
+ * all members that others name: the same one where they name none, or one of anyOf alone.  Of what is beyond l->max any member
+ * may stand, as any value. */
 json_t *lenient_typed(json_t *schema, const char *key);
-json_t *lenient_members(json_t *root, json_t *schema, uint32_t *looked);
+json_t *lenient_members(json_t *root, json_t *schema, looks *l);
 /* grammar_format.c: what a text of that format matches, or (wide) anything that somebody reads as one; NULL: it is not known. */
 const char *grammar_format(const char *name, bool wide);
 /* All rules are there: choices get their alternatives, rules their heights.  Errors: UNSUPPORTED (more alternatives than are

@@ -11,9 +11,10 @@
  * P does. */
 #include "grammar_internal.h"
 
-#define LOOKED_MAX 16384u /* members and schemas, in all of a schema */
-#define NESTED_MAX 32u    /* of schemas whose members are gathered; LOOKED_MAX bounds the work */
-#define BRANCHES_MAX 16u  /* that become alternatives */
+#define NESTED_MAX 32u /* of schemas whose members are gathered; LOOKS_MAX bounds the work */
+#define PLACE_BYTES_A_LOOK 32u  /* of a pointer: some steps */
+#define COMPARED_A_LOOK 64u     /* values and bytes */
+#define BRANCHES_MAX 16u        /* that become alternatives */
 #define BRANCH_MEMBERS_MAX 512u /* of all of these */
 #define WAYS_MAX 64u            /* schemas of one member */
 #define WAYS_BESIDE_MAX 8u      /* of these, alternatives that are followed side by side */
@@ -76,11 +77,12 @@ typedef enum standing {
 
 typedef struct gatherer {
     json_t *root;
-    uint32_t looked;                  /* members and schemas so far */
+    looks *looks;
     const json_t *inside[NESTED_MAX]; /* on the way here: none is gathered inside itself */
     const json_t *branches;           /* become alternatives and are not gathered */
     json_t *held;                     /* schemas by name, of what holds; the first of each */
     json_t *ways;                     /* lists of schemas by name, of what may hold */
+    json_t *origins;                  /* the same ones as they stand in the schema */
     json_t *named;                    /* names of which nothing is said */
     json_t *required;
     json_t *types;  /* that hold, if there are several */
@@ -89,11 +91,12 @@ typedef struct gatherer {
     bool is_open; /* others than those that are named may stand */
 } gatherer;
 
-static gatherer gatherer_init(json_t *root, uint32_t looked) {
+static gatherer gatherer_init(json_t *root, looks *l) {
     return (gatherer){.root = root,
-                      .looked = looked,
+                      .looks = l,
                       .held = json_object(),
                       .ways = json_object(),
+                      .origins = json_object(),
                       .named = json_object(),
                       .required = json_array()};
 }
@@ -101,16 +104,36 @@ static gatherer gatherer_init(json_t *root, uint32_t looked) {
 static void gatherer_fini(gatherer *w) {
     json_decref(w->held);
     json_decref(w->ways);
+    json_decref(w->origins);
     json_decref(w->named);
     json_decref(w->required);
 }
 
 /* What is not looked at may name others. */
+static bool may_spend(gatherer *w, size_t looked) {
+    const bool may = looked <= w->looks->max - w->looks->count;
+    w->looks->count = may ? w->looks->count + (uint32_t)looked : w->looks->max;
+    if (!may) w->is_open = true;
+    return may;
+}
+
 static bool may_look(gatherer *w) {
-    if (w->looked == LOOKED_MAX) w->is_open = true;
-    if (w->looked == LOOKED_MAX) return false;
-    w->looked++;
-    return true;
+    return may_spend(w, 1);
+}
+
+/* To one more of a list. */
+static bool may_go_on(gatherer *w) {
+    const bool may = w->looks->count < w->looks->max;
+    if (!may) w->is_open = true;
+    return may;
+}
+
+/* Where $ref leads; NULL: nowhere, or it is not there. */
+static json_t *follow(gatherer *w, const json_t *schema) {
+    const json_t *ref = json_object_get(schema, "$ref");
+    if (!json_is_string(ref)) return NULL;
+    if (!may_spend(w, json_string_length(ref) / PLACE_BYTES_A_LOOK)) return NULL;
+    return grammar_place(w->root, json_string_value(ref));
 }
 
 /* ---- schemas of one member ------------------------------------------------------------------------- */
@@ -145,56 +168,80 @@ static json_t *without_notes(json_t *schema) {
     return made;
 }
 
-static bool has_way(const json_t *list, json_t *schema, bool compares) {
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *other = json_array_get(list, i);
-        if (other == schema || (compares && json_equal(other, schema))) return true;
-    }
+static bool is_listed(const json_t *list, const json_t *schema) {
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_array_get(list, i) == schema) return true;
     return false;
 }
 
+static bool has_equal(const json_t *list, const json_t *schema) {
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_equal(json_array_get(list, i), schema)) return true;
+    return false;
+}
+
+static json_t *list_of(json_t *lists, const char *name) {
+    json_t *list = json_object_get(lists, name);
+    if (!list) json_object_set_new(lists, name, list = json_array());
+    return list;
+}
+
+/* Any value: what else there is says nothing then. */
+static void set_any(json_t *list) {
+    json_array_clear(list);
+    json_array_append_new(list, json_true());
+}
+
+/* False: it is there, or is any value. */
+static bool is_new_way(gatherer *w, json_t *list, json_t *schema, json_t *made, bool compares,
+                       size_t size) {
+    const size_t compared = size * (1 + (compares ? json_array_size(list) : 0));
+    if (!may_spend(w, compared / COMPARED_A_LOOK) || grammar_says_nothing(schema)) {
+        set_any(list);
+        return false;
+    }
+    if (compares ? has_equal(list, made) : is_listed(list, made)) return false;
+    if (json_array_size(list) == WAYS_MAX) set_any(list);
+    return !json_is_true(json_array_get(list, 0));
+}
+
 /* One more way in which the member may be; [true]: any value. */
-static void add_way(json_t *ways, const char *name, json_t *schema) {
+static void add_way(gatherer *w, const char *name, json_t *schema) {
     size_t left = COMPARED_MAX;
-    json_t *list = json_object_get(ways, name);
-    if (!list) json_object_set_new(ways, name, list = json_array());
-    if (json_is_true(json_array_get(list, 0)) || has_way(list, schema, false)) return;
+    json_t *list = list_of(w->ways, name), *origins = list_of(w->origins, name);
+    if (json_is_true(json_array_get(list, 0)) || is_listed(origins, schema)) return;
+    if (json_array_size(origins) < WAYS_MAX) json_array_append(origins, schema);
     const bool compares = json_is_object(schema) && is_small(schema, &left);
     json_t *made = compares ? without_notes(schema) : json_incref(schema);
-    const bool is_new = !has_way(list, made, compares);
-    if (grammar_says_nothing(made) || (is_new && json_array_size(list) == WAYS_MAX)) {
-        json_array_clear(list);
-        json_array_append_new(list, json_true());
-    } else if (is_new) {
+    if (is_new_way(w, list, schema, made, compares, COMPARED_MAX - left))
         json_array_append(list, made);
-    }
     json_decref(made);
 }
 
 /* Alternatives that it has at least; those that are values are one with others that are.  *left: schemas that may be looked at. */
-static size_t count_beside(json_t *root, const json_t *schema, unsigned depth, size_t *left) {
+static size_t count_beside(gatherer *w, const json_t *schema, unsigned depth, size_t *left) {
     static const char *const lists[] = {"anyOf", "oneOf"};
-    const char *ref = json_string_value(json_object_get(schema, "$ref"));
     size_t sum = 0;
-    if (*left == 0 || depth == WAYS_NESTED_MAX) return WAYS_BESIDE_MAX + 1;
+    if (*left == 0 || depth == WAYS_NESTED_MAX || !may_look(w)) return WAYS_BESIDE_MAX + 1;
     (*left)--;
     if (json_object_get(schema, "const") || json_object_get(schema, "enum")) return 0;
-    if (ref) return count_beside(root, grammar_place(root, ref), depth + 1, left);
+    if (json_is_string(json_object_get(schema, "$ref")))
+        return count_beside(w, follow(w, schema), depth + 1, left);
     for (size_t k = 0; k < 2; k++) {
         const json_t *list = json_object_get(schema, lists[k]);
         for (size_t i = 0; i < json_array_size(list) && sum <= WAYS_BESIDE_MAX; i++)
-            sum += count_beside(root, json_array_get(list, i), depth + 1, left);
+            sum += count_beside(w, json_array_get(list, i), depth + 1, left);
     }
     const size_t types = json_array_size(json_object_get(schema, "type"));
     return sum > 0 ? sum : types > 1 ? types : 1;
 }
 
 /* A new reference: a schema of all of these. */
-static json_t *join_ways(json_t *root, json_t *list) {
+static json_t *join_ways(gatherer *w, json_t *list) {
     size_t sum = 0, left = WAYS_LOOKED_MAX;
     if (json_array_size(list) == 1) return json_incref(json_array_get(list, 0));
     for (size_t i = 0; i < json_array_size(list) && sum <= WAYS_BESIDE_MAX; i++)
-        sum += count_beside(root, json_array_get(list, i), 0, &left);
+        sum += count_beside(w, json_array_get(list, i), 0, &left);
     if (sum > WAYS_BESIDE_MAX) return json_true();
     json_t *made = json_object();
     json_object_set(made, "anyOf", list);
@@ -202,12 +249,11 @@ static json_t *join_ways(json_t *root, json_t *list) {
 }
 
 /* A new reference: of a name what holds, else what may, else any value. */
-static json_t *join_members(const gatherer *w) {
+static json_t *join_members(gatherer *w) {
     json_t *made = json_copy(w->held), *value = NULL;
     const char *name = NULL;
     json_object_foreach(w->ways, name, value) {
-        if (!json_object_get(made, name))
-            json_object_set_new(made, name, join_ways(w->root, value));
+        if (!json_object_get(made, name)) json_object_set_new(made, name, join_ways(w, value));
     }
     json_object_update_missing(made, w->named);
     return made;
@@ -228,8 +274,8 @@ static void add_names(gatherer *w, const json_t *list) {
 
 static void add_member(gatherer *w, const char *name, json_t *schema, standing how) {
     if (how == HOLDS && !json_object_get(w->held, name)) json_object_set(w->held, name, schema);
-    if (how == MAY_HOLD) add_way(w->ways, name, schema);
-    if (how == IS_ASKED) add_way(w->ways, name, json_true());
+    if (how == MAY_HOLD) add_way(w, name, schema);
+    if (how == IS_ASKED) add_way(w, name, json_true());
 }
 
 /* Others than those that are named may stand. */
@@ -261,7 +307,7 @@ static void gather_own(gatherer *w, const json_t *schema, standing how) {
 
 static void gather_list(gatherer *w, const json_t *list, standing how, unsigned depth) {
     if (list == w->branches) return;
-    for (size_t i = 0; i < json_array_size(list) && w->looked < LOOKED_MAX; i++)
+    for (size_t i = 0; i < json_array_size(list) && may_go_on(w); i++)
         gather(w, json_array_get(list, i), how, depth + 1);
 }
 
@@ -281,9 +327,10 @@ static void gather_dependent(gatherer *w, json_t *dependent, standing how, unsig
 static void gather_beside(gatherer *w, const json_t *schema, standing how, unsigned depth) {
     static const char *const dependent[] = {"dependentSchemas", "dependentRequired",
                                             "dependencies"};
-    const char *ref = json_string_value(json_object_get(schema, "$ref"));
     const standing either = how == IS_ASKED ? IS_ASKED : MAY_HOLD;
-    gather(w, grammar_place(w->root, ref), how, depth + 1);
+    json_t *place = follow(w, schema);
+    if (json_object_get(schema, "$ref") && !place) w->is_open = true; /* it is somewhere else */
+    gather(w, place, how, depth + 1);
     gather_list(w, json_object_get(schema, "allOf"), how, depth);
     gather_list(w, json_object_get(schema, "anyOf"), either, depth);
     gather_list(w, json_object_get(schema, "oneOf"), either, depth);
@@ -321,7 +368,7 @@ static const char *const s_sources[] = {"$ref",
 enum { SOURCES = sizeof s_sources / sizeof s_sources[0] };
 
 /* A copy with these members, and without what named others. */
-static json_t *made_of(json_t *schema, const gatherer *w) {
+static json_t *made_of(json_t *schema, gatherer *w) {
     json_t *made = json_copy(schema);
     for (size_t i = 0; i < SOURCES; i++) json_object_del(made, s_sources[i]);
     json_object_del(made, "$id");
@@ -352,11 +399,10 @@ static bool is_object_alone(const json_t *schema) {
 }
 
 /* Itself, or what its $ref leads to. */
-static const json_t *behind_ref(json_t *root, const json_t *schema) {
-    for (unsigned i = 0; i < NESTED_MAX && schema; i++) {
-        const char *ref = json_string_value(json_object_get(schema, "$ref"));
-        if (!ref || json_object_get(schema, "type")) break;
-        schema = grammar_place(root, ref);
+static const json_t *behind_ref(gatherer *w, const json_t *schema) {
+    for (unsigned i = 0; i < NESTED_MAX && schema && may_look(w); i++) {
+        if (!json_object_get(schema, "$ref") || json_object_get(schema, "type")) break;
+        schema = follow(w, schema);
     }
     return schema;
 }
@@ -372,7 +418,6 @@ static bool are_branches(const json_t *list) {
 /* Those that stand beside members as alternatives, there or in what holds; NULL: none, or too many, or not of schemas. */
 static const json_t *find_branches(gatherer *w, const json_t *schema, unsigned depth) {
     static const char *const lists[] = {"anyOf", "oneOf"};
-    const char *ref = json_string_value(json_object_get(schema, "$ref"));
     const json_t *all = json_object_get(schema, "allOf"), *found = NULL;
     if (depth == NESTED_MAX || !json_is_object(schema) || !may_look(w)) return NULL;
     if (depth > 0 && grammar_has_base(w->root, schema)) return NULL;
@@ -380,25 +425,30 @@ static const json_t *find_branches(gatherer *w, const json_t *schema, unsigned d
         const json_t *list = json_object_get(schema, lists[i]);
         if (are_branches(list)) return list;
     }
-    if (ref) found = find_branches(w, grammar_place(w->root, ref), depth + 1);
-    for (size_t i = 0; !found && i < json_array_size(all) && w->looked < LOOKED_MAX; i++)
+    found = find_branches(w, follow(w, schema), depth + 1);
+    for (size_t i = 0; !found && i < json_array_size(all) && may_go_on(w); i++)
         found = find_branches(w, json_array_get(all, i), depth + 1);
     return found;
 }
 
+static void copy_lists(json_t *out, json_t *lists) {
+    const char *name = NULL;
+    json_t *list = NULL;
+    json_object_foreach(lists, name, list) {
+        json_object_set_new(out, name, json_copy(list));
+    }
+}
+
 /* What a branch says of a member counts, not what stands beside it. */
 static json_t *with_branch(gatherer *w, json_t *schema, json_t *branch) {
-    gatherer one = gatherer_init(w->root, w->looked);
-    json_t *held = json_copy(w->held), *required = json_copy(w->required), *list = NULL;
-    const char *name = NULL;
+    gatherer one = gatherer_init(w->root, w->looks);
+    json_t *held = json_copy(w->held), *required = json_copy(w->required);
+    copy_lists(one.ways, w->ways);
+    copy_lists(one.origins, w->origins);
     gather(&one, branch, HOLDS, 0);
     json_object_update(held, one.held);
     json_decref(one.held);
     one.held = held;
-    json_object_foreach(w->ways, name, list) {
-        for (size_t i = 0; i < json_array_size(list); i++)
-            add_way(one.ways, name, json_array_get(list, i));
-    }
     json_object_update(one.named, w->named);
     json_array_extend(required, one.required);
     json_decref(one.required);
@@ -407,7 +457,6 @@ static json_t *with_branch(gatherer *w, json_t *schema, json_t *branch) {
     /* what names nothing has any members */
     one.is_open = one.is_open || w->is_open || !(one.has_names || w->has_names);
     json_t *made = made_of(schema, &one);
-    w->looked = one.looked;
     w->branch_has_names = w->branch_has_names || one.has_names;
     gatherer_fini(&one);
     return made;
@@ -418,7 +467,7 @@ static json_t *with_branches(gatherer *w, json_t *schema) {
     json_t *made = json_object(), *all = json_array();
     for (size_t i = 0; i < json_array_size(w->branches); i++) {
         json_t *branch = json_array_get(w->branches, i);
-        const json_t *behind = behind_ref(w->root, branch);
+        const json_t *behind = behind_ref(w, branch);
         if (behind && !may_be_object(behind) && !is_object_alone(schema))
             json_array_append(all, branch);
         else
@@ -447,8 +496,8 @@ bool lenient_has_members(const json_t *schema, bool is_alone) {
     return !is_alone || required || sources > 1;
 }
 
-json_t *lenient_members(json_t *root, json_t *schema, uint32_t *looked) {
-    gatherer w = gatherer_init(root, *looked);
+json_t *lenient_members(json_t *root, json_t *schema, looks *l) {
+    gatherer w = gatherer_init(root, l);
     json_t *own = json_object_get(schema, "properties");
     json_object_update(w.held, own);
     json_array_extend(w.required, json_object_get(schema, "required"));
@@ -462,7 +511,6 @@ json_t *lenient_members(json_t *root, json_t *schema, uint32_t *looked) {
     }
     w.is_open = w.is_open || (!w.branches && !w.has_names);
     json_t *made = w.branches ? with_branches(&w, schema) : made_of(schema, &w);
-    *looked = w.looked;
     if (!w.has_names && !w.branch_has_names && !is_object_alone(schema)) { /* of what else it is */
         json_decref(made);
         made = json_incref(schema);

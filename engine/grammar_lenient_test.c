@@ -299,15 +299,119 @@ static void test_bounded(void) {
         json_array_append_new(all, json_pack("{s:s}", "$ref", "#/$defs/d0"));
     json_t *schema = json_pack("{s:s, s:{s:{s:s}}, s:o, s:o}", "type", "object", "properties",
                                "name", "type", "string", "allOf", all, "$defs", defs);
-    uint32_t looked = 0;
-    json_t *made = lenient_members(schema, schema, &looked);
-    CHECK(looked > 10000 && looked <= 16384); /* LOOKED_MAX */
+    looks l = {0, LOOKS_MAX};
+    json_t *made = lenient_members(schema, schema, &l);
+    CHECK_EQ(l.count, LOOKS_MAX);
     json_decref(made);
     omm_grammar *g = open_arguments(schema);
     check(g, "bounded", "{'name': 'x', 'other': 1}", true);
     check(g, "bounded", "{'name': 1}", false);
     omm_grammar_close(g);
     json_decref(schema);
+}
+
+static uint32_t looks_of(json_t *schema) {
+    looks l = {0, LOOKS_MAX};
+    json_decref(lenient_members(schema, schema, &l));
+    return l.count;
+}
+
+/* A schema as deep as that, of names of 200 characters, beside which it stands by its pointer so often. */
+static json_t *pointed_at(unsigned levels, unsigned times) {
+    char name[201], ref[4096] = "#/x";
+    json_t *inside = json_pack("{s:{s:{s:s}}}", "properties", "far", "type", "null");
+    json_t *all = json_array();
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    for (unsigned i = 0; i < levels; i++) {
+        const size_t size = strlen(ref);
+        json_t *around = json_object();
+        snprintf(ref + size, sizeof ref - size, "/%s", name);
+        json_object_set_new(around, name, inside);
+        inside = around;
+    }
+    for (unsigned i = 0; i < times; i++)
+        json_array_append_new(all, json_pack("{s:s}", "$ref", ref));
+    return json_pack("{s:s, s:{s:{s:s}}, s:o, s:o}", "type", "object", "properties", "name", "type",
+                     "string", "allOf", all, "x", inside);
+}
+
+/* To walk a long pointer is work; one of more than 2048 bytes leads to what is not looked at. */
+static void test_pointers(void) {
+    for (unsigned levels = 1; levels < 15; levels += levels == 10 ? 1 : 3) {
+        json_t *schema = pointed_at(levels, 20);
+        omm_grammar *g = open_arguments(schema);
+        const bool is_long = levels > 10;
+        if (!is_long) CHECK(looks_of(schema) >= 20 * levels * 200 / 32);
+        check(g, "pointers", "{'name': 'x', 'far': null}", true);
+        check(g, "pointers", "{'far': 1}", is_long);
+        check(g, "pointers", "{'other': 1}", is_long);
+        omm_grammar_close(g);
+        json_decref(schema);
+    }
+}
+
+/* `then` and `else` that name as many members, each in two ways, of which one is a choice of so many. */
+static json_t *counted(unsigned names, unsigned choices) {
+    json_t *either[2] = {json_object(), json_object()}, *list = json_array();
+    char name[16];
+    for (unsigned i = 0; i < choices; i++)
+        json_array_append_new(list, json_pack("{s:s}", "$ref", "#/$defs/one"));
+    for (unsigned i = 0; i < names; i++) {
+        snprintf(name, sizeof name, "m%u", i);
+        json_object_set_new(either[0], name, json_pack("{s:s}", "$ref", "#/$defs/all"));
+        json_object_set_new(either[1], name, json_pack("{s:i}", "const", 1));
+    }
+    return json_pack("{s:s, s:{}, s:{s:o}, s:{s:o}, s:{s:{s:o}, s:{s:s}}}", "type", "object",
+                     "properties", "then", "properties", either[0], "else", "properties", either[1],
+                     "$defs", "all", "anyOf", list, "one", "const", "x");
+}
+
+/* Alternatives of all members together are counted so far and no further; the others are any value. */
+static void test_counted(void) {
+    json_t *few = counted(10, 40), *many = counted(300, 120);
+    CHECK(looks_of(few) > 800 && looks_of(few) < 1000);
+    CHECK_EQ(looks_of(many), LOOKS_MAX);
+    omm_grammar *g = open_arguments(many);
+    check(g, "counted", "{'m0': 'x', 'm1': 1}", true);
+    check(g, "counted", "{'m0': null}", false);
+    check(g, "counted", "{'m299': null, 'other': 1}", true);
+    omm_grammar_close(g);
+    json_decref(few);
+    json_decref(many);
+}
+
+/* So many ways of one member, of 800 values each, in a choice that stands there so often. */
+static json_t *compared(unsigned ways, unsigned times) {
+    json_t *list = json_array(), *all = json_array();
+    for (unsigned i = 0; i < ways; i++) {
+        json_t *values = json_array();
+        for (unsigned k = 0; k < 800; k++) json_array_append_new(values, json_integer(1));
+        json_array_append_new(values, json_integer(i));
+        json_array_append_new(list, json_pack("{s:{s:{s:o, s:s}}}", "properties", "a", "enum",
+                                              values, "title", "of a"));
+    }
+    for (unsigned i = 0; i < times; i++)
+        json_array_append_new(all, json_pack("{s:s}", "$ref", "#/$defs/d"));
+    return json_pack("{s:s, s:{s:{}}, s:{s:o}, s:{s:{s:o}}}", "type", "object", "properties",
+                     "name", "then", "anyOf", all, "$defs", "d", "anyOf", list);
+}
+
+/* Values are compared so often and no more; what was met before is known without. */
+static void test_compared(void) {
+    const unsigned times[3] = {1, 100, 1}, ways[3] = {20, 20, 60};
+    for (size_t i = 0; i < 3; i++) {
+        json_t *schema = compared(ways[i], times[i]);
+        const uint32_t looked = looks_of(schema);
+        omm_grammar *g = open_arguments(schema);
+        if (i == 0) CHECK(looked > 20 * 20 * 800 / 2 / 64 && looked < 4000);
+        if (i == 1) CHECK(looked > 4000 && looked < 8000); /* 42 for each time */
+        if (i == 2) CHECK_EQ(looked, LOOKS_MAX);
+        check(g, "compared", "{'a': 19}", true);
+        check(g, "compared", "{'a': 'x'}", i == 2);
+        omm_grammar_close(g);
+        json_decref(schema);
+    }
 }
 
 int main(void) {
@@ -318,6 +422,9 @@ int main(void) {
     test_many_branches();
     test_inheritance();
     test_bounded();
+    test_pointers();
+    test_counted();
+    test_compared();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }

@@ -60,7 +60,9 @@ json_t *grammar_place(json_t *root, const char *ref) {
     json_t *at = root;
     char name[STEP_BYTES_MAX];
     size_t size = 0;
-    if (!ref || ref[0] != '#') return NULL;
+    if (!ref || ref[0] != '#' ||
+        strnlen(ref, GRAMMAR_POINTER_BYTES_MAX + 1) > GRAMMAR_POINTER_BYTES_MAX)
+        return NULL;
     for (const char *p = ref + 1; at && *p;) {
         if (grammar_has_base(root, at)) return NULL; /* another schema's inside */
         if (next_byte(&p) != '/' || !take_step(name, &size, &p)) return NULL;

@@ -32,11 +32,10 @@ typedef struct compiler {
     target *targets; /* of $ref; the root is the first */
     uint32_t target_count, target_capacity;
     unsigned depth;
-    uint32_t looked; /* lenient_members */
-    json_t *target;  /* that is compiled */
-    json_t *made;    /* a list of what schemas were made for that; or NULL */
-    bool lenient;    /* what is not supported is left out; where nothing is left it is any value */
-    bool closed;     /* objects that name properties have no others unless they say so */
+    json_t *target; /* that is compiled */
+    json_t *made;   /* a list of what schemas were made for that; or NULL */
+    bool lenient;   /* what is not supported is left out; where nothing is left it is any value */
+    bool closed;    /* objects that name properties have no others unless they say so */
     char path[PATH_BYTES_MAX];
 } compiler;
 
@@ -621,6 +620,9 @@ static omm_err compile_ref(uint32_t *out, compiler *c, const json_t *ref) {
         return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s/$ref: %.100s is not supported; " SUPPORTED,
                          c->path, path);
     json_t *schema = grammar_place(c->root, path);
+    if (!schema && strlen(path) > GRAMMAR_POINTER_BYTES_MAX)
+        return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s/$ref: accepted are up to %u bytes, not %zu",
+                         c->path, GRAMMAR_POINTER_BYTES_MAX, strlen(path));
     if (!schema)
         return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s/$ref: there is no %.100s", c->path, path);
     snprintf(place, sizeof place, "%s%s", c->root_path, path + 1);
@@ -706,7 +708,7 @@ static omm_err keep_made(compiler *c, json_t *made_take) {
 
 /* With all members that are named beside it: once, wherever it stands, as it may stand inside itself. */
 static omm_err compile_with_members(uint32_t *out, compiler *c, json_t *schema, bool *is_made) {
-    json_t *made = lenient_members(c->root, schema, &c->looked);
+    json_t *made = lenient_members(c->root, schema, &c->g->looks);
     json_t *list = json_object_get(made, "anyOf");
     *is_made = made != schema;
     OMM_TRY(keep_made(c, made));

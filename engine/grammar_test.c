@@ -142,6 +142,23 @@ static void test_refused(void) {
     }
 }
 
+/* A pointer that is walked has an end. */
+static void test_long_pointer(void) {
+    for (size_t size = GRAMMAR_POINTER_BYTES_MAX; size <= GRAMMAR_POINTER_BYTES_MAX + 1; size++) {
+        omm_grammar *g = NULL;
+        char ref[GRAMMAR_POINTER_BYTES_MAX + 2];
+        memset(ref, 'n', size);
+        memcpy(ref, "#/", 2);
+        ref[size] = '\0';
+        json_t *schema = json_pack("{s:s}", "$ref", ref);
+        CHECK_EQ(omm_grammar_open_schema(&g, schema), OMM_ERR_UNSUPPORTED);
+        CHECK(strstr(omm_err_sentence(), size > GRAMMAR_POINTER_BYTES_MAX
+                                             ? "#/$ref: accepted are up to 2048 bytes, not 2049"
+                                             : "#/$ref: there is no"));
+        json_decref(schema);
+    }
+}
+
 /* ---- texts ------------------------------------------------------------------------------------- */
 
 static crowd s_crowds[2];
@@ -689,6 +706,7 @@ static void test_memory(void) {
 
 int main(void) {
     test_refused();
+    test_long_pointer();
     test_texts();
     test_ranges();
     test_titled();
