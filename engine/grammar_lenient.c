@@ -493,7 +493,7 @@ bool lenient_has_members(const json_t *schema, bool is_alone) {
     const bool required = json_array_size(json_object_get(schema, "required")) > 0;
     const size_t sources = count_sources(schema);
     if (!may_be_object(schema) || sources == 0) return false;
-    return !is_alone || required || sources > 1;
+    return !is_alone || required || sources > 1 || has_others(schema);
 }
 
 json_t *lenient_members(json_t *root, json_t *schema, looks *l) {

@@ -198,6 +198,22 @@ static const texts s_names[] = {
     {"{" NAMED ", 'allOf': [{'additionalProperties': false, 'unevaluatedProperties': false}]}",
      {"{'name': 'x'}"},
      {"{'o': 1}"}},
+    /* beside one keyword alone as beside several */
+    {"{'type': 'object', 'additionalProperties': true, 'allOf': [{'$ref': '#/$defs/B'}], '$defs': "
+     "{'B': {" NAMED "}}}",
+     {"{'name': 'x', 'o': 1}"},
+     {"{'name': 1}"}},
+    {"{'$ref': '#/$defs/B', 'additionalProperties': " INTEGER ", '$defs': {'B': {" NAMED "}}}",
+     {"{'name': 'x', 'o': 1}"},
+     {"{'o': 'x'}"}},
+    {"{'type': 'object', 'patternProperties': {'^x': {}}, 'anyOf': [" CIRCLE ", " SQUARE "]}",
+     {"{'side': 1, 'x1': 1}", "{'radius': 1, 'x1': 1}"},
+     {"{'side': 'x'}"}},
+    {"{'type': 'object', 'properties': {'p': {'unevaluatedProperties': true, '$ref': "
+     "'#/$defs/B'}}, "
+     "'$defs': {'B': {" NAMED "}}}",
+     {"{'p': {'name': 'x', 'o': 1}}"},
+     {"{'p': {'name': 1}}", "{'o': 1}"}},
     /* below another $id nothing is found from the root */
     {"{" NAMED ", 'allOf': [{'$id': 'http://a.example/b', 'properties': {'a': {'$ref': "
      "'#/$defs/x'}}}, {'$id': "
