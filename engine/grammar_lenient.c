@@ -82,7 +82,8 @@ typedef struct gatherer {
     const json_t *branches;           /* become alternatives and are not gathered */
     json_t *held;                     /* schemas by name, of what holds; the first of each */
     json_t *ways;                     /* lists of schemas by name, of what may hold */
-    json_t *origins;                  /* the same ones as they stand in the schema */
+    json_t *plain;                    /* the same ones, to be compared */
+    json_t *met;                      /* those that were looked at, equal ones too */
     json_t *named;                    /* names of which nothing is said */
     json_t *required;
     json_t *types;  /* that hold, if there are several */
@@ -96,7 +97,8 @@ static gatherer gatherer_init(json_t *root, looks *l) {
                       .looks = l,
                       .held = json_object(),
                       .ways = json_object(),
-                      .origins = json_object(),
+                      .plain = json_object(),
+                      .met = json_object(),
                       .named = json_object(),
                       .required = json_array()};
 }
@@ -104,7 +106,8 @@ static gatherer gatherer_init(json_t *root, looks *l) {
 static void gatherer_fini(gatherer *w) {
     json_decref(w->held);
     json_decref(w->ways);
-    json_decref(w->origins);
+    json_decref(w->plain);
+    json_decref(w->met);
     json_decref(w->named);
     json_decref(w->required);
 }
@@ -156,16 +159,20 @@ static bool is_small(json_t *value, size_t *left) {
     return true;
 }
 
+static bool is_dropped(const char *name) {
+    return grammar_is_note(name) && strcmp(name, "$id") != 0;
+}
+
 /* A new reference. */
 static json_t *without_notes(json_t *schema) {
     const char *name = NULL;
-    json_t *value = NULL;
-    void *next = NULL;
-    json_t *made = json_copy(schema);
-    json_object_foreach_safe(made, next, name, value) {
-        if (grammar_is_note(name) && strcmp(name, "$id") != 0) json_object_del(made, name);
+    json_t *value = NULL, *made = NULL;
+    json_object_foreach(schema, name, value) {
+        if (!is_dropped(name)) continue;
+        if (!made) made = json_copy(schema);
+        json_object_del(made, name);
     }
-    return made;
+    return made ? made : json_incref(schema);
 }
 
 static bool is_listed(const json_t *list, const json_t *schema) {
@@ -192,29 +199,30 @@ static void set_any(json_t *list) {
     json_array_append_new(list, json_true());
 }
 
-/* False: it is there, or is any value. */
-static bool is_new_way(gatherer *w, json_t *list, json_t *schema, json_t *made, bool compares,
-                       size_t size) {
-    const size_t compared = size * (1 + (compares ? json_array_size(list) : 0));
-    if (!may_spend(w, compared / COMPARED_A_LOOK) || grammar_says_nothing(schema)) {
+/* To a list in which it is not: any value where that is all that can be said. */
+static void add_new(json_t *list, json_t *plain, json_t *schema, json_t *made) {
+    if (grammar_says_nothing(made) || json_array_size(list) == WAYS_MAX) {
         set_any(list);
-        return false;
+        return;
     }
-    if (compares ? has_equal(list, made) : is_listed(list, made)) return false;
-    if (json_array_size(list) == WAYS_MAX) set_any(list);
-    return !json_is_true(json_array_get(list, 0));
+    json_array_append(list, schema);
+    json_array_append(plain, made);
 }
 
-/* One more way in which the member may be; [true]: any value. */
+/* One more way in which the member may be; [true]: any value.  The schema itself and no copy, as it may name itself. */
 static void add_way(gatherer *w, const char *name, json_t *schema) {
     size_t left = COMPARED_MAX;
-    json_t *list = list_of(w->ways, name), *origins = list_of(w->origins, name);
-    if (json_is_true(json_array_get(list, 0)) || is_listed(origins, schema)) return;
-    if (json_array_size(origins) < WAYS_MAX) json_array_append(origins, schema);
+    json_t *list = list_of(w->ways, name), *plain = list_of(w->plain, name);
+    json_t *met = list_of(w->met, name);
+    if (json_is_true(json_array_get(list, 0)) || is_listed(met, schema)) return;
+    if (json_array_size(met) < WAYS_MAX) json_array_append(met, schema);
     const bool compares = json_is_object(schema) && is_small(schema, &left);
+    const size_t times = 1 + (compares ? json_array_size(plain) : 0);
     json_t *made = compares ? without_notes(schema) : json_incref(schema);
-    if (is_new_way(w, list, schema, made, compares, COMPARED_MAX - left))
-        json_array_append(list, made);
+    if (!may_spend(w, (COMPARED_MAX - left) * times / COMPARED_A_LOOK))
+        set_any(list);
+    else if (!compares || !has_equal(plain, made))
+        add_new(list, plain, schema, made);
     json_decref(made);
 }
 
@@ -444,7 +452,8 @@ static json_t *with_branch(gatherer *w, json_t *schema, json_t *branch) {
     gatherer one = gatherer_init(w->root, w->looks);
     json_t *held = json_copy(w->held), *required = json_copy(w->required);
     copy_lists(one.ways, w->ways);
-    copy_lists(one.origins, w->origins);
+    copy_lists(one.plain, w->plain);
+    copy_lists(one.met, w->met);
     gather(&one, branch, HOLDS, 0);
     json_object_update(held, one.held);
     json_decref(one.held);

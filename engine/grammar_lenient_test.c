@@ -326,6 +326,33 @@ static void test_bounded(void) {
     json_decref(schema);
 }
 
+#define AGAIN "{'allOf': [{'$ref': '#'}], 'required': ['v']}"
+#define LATER "{'n': {'allOf': [{'$ref': '#'}, {'required': ['v']}], 'title': 'next'}}"
+
+/* What stands inside itself by what is said beside it is one part and not as many as there is room for. */
+static void test_inside_itself(void) {
+    static const char *const schemas[] = {
+        "{'type': 'object', 'properties': {'v': " INTEGER ", 'n': " AGAIN
+        "}, 'oneOf': [{'required': ['v']}, {'required': ['n']}]}",
+        "{'type': 'object', 'properties': {'v': " INTEGER
+        "}, 'if': {'required': ['v']}, 'then': {'properties': {'n': " AGAIN "}}}",
+        "{'type': 'object', 'properties': {'v': " INTEGER
+        "}, 'dependentSchemas': {'v': {'properties': " LATER "}}}",
+        "{'type': 'object', 'properties': {'v': " INTEGER "}, 'then': {'properties': " LATER
+        "}, 'else': {'properties': {'n': " NULLS "}}}",
+    };
+    for (size_t i = 0; i < 4; i++) {
+        json_t *schema = parse(schemas[i]);
+        omm_grammar *g = open_arguments(schema);
+        CHECK(g->rule_count < 60);
+        check(g, schemas[i], "{'v': 1, 'n': {'v': 2, 'n': {'v': 3}}}", true);
+        check(g, schemas[i], "{'v': 1, 'n': {'v': 'x'}}", false);
+        check(g, schemas[i], "{'v': 1, 'n': {}}", false);
+        omm_grammar_close(g);
+        json_decref(schema);
+    }
+}
+
 static uint32_t looks_of(json_t *schema) {
     looks l = {0, LOOKS_MAX};
     json_decref(lenient_members(schema, schema, &l));
@@ -438,6 +465,7 @@ int main(void) {
     test_many_branches();
     test_inheritance();
     test_bounded();
+    test_inside_itself();
     test_pointers();
     test_counted();
     test_compared();

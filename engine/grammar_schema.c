@@ -722,7 +722,7 @@ static omm_err compile_lenient(uint32_t *out, compiler *c, json_t *schema) {
     const bool is_values = alone && GRAMMAR_IS_IN(s_values, alone);
     if (!is_values && lenient_has_members(schema, alone != NULL)) {
         bool is_made = false;
-        if (schema != c->target) return find_target(out, c, schema, c->path);
+        if (schema != c->target || c->depth > 1) return find_target(out, c, schema, c->path);
         OMM_TRY(compile_with_members(out, c, schema, &is_made));
         if (is_made) return OMM_OK;
     }
