@@ -338,6 +338,8 @@ static void gather_beside(gatherer *w, const json_t *schema, standing how, unsig
     const standing either = how == IS_ASKED ? IS_ASKED : MAY_HOLD;
     json_t *place = follow(w, schema);
     if (json_object_get(schema, "$ref") && !place) w->is_open = true; /* it is somewhere else */
+    if (json_object_get(schema, "$dynamicRef") || json_object_get(schema, "$recursiveRef"))
+        w->is_open = true; /* depends on who asks */
     gather(w, place, how, depth + 1);
     gather_list(w, json_object_get(schema, "allOf"), how, depth);
     gather_list(w, json_object_get(schema, "anyOf"), either, depth);
@@ -372,7 +374,9 @@ static const char *const s_sources[] = {"$ref",
                                         "else",
                                         "dependentSchemas",
                                         "dependentRequired",
-                                        "dependencies"};
+                                        "dependencies",
+                                        "$dynamicRef",
+                                        "$recursiveRef"};
 enum { SOURCES = sizeof s_sources / sizeof s_sources[0] };
 
 /* A copy with these members, and without what named others. */

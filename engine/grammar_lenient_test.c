@@ -214,6 +214,20 @@ static const texts s_names[] = {
      "'$defs': {'B': {" NAMED "}}}",
      {"{'p': {'name': 'x', 'o': 1}}"},
      {"{'p': {'name': 1}}", "{'o': 1}"}},
+    /* what is not found may say more */
+    {"{" NAMED
+     ", 'allOf': [{'$ref': '#base'}], '$defs': {'B': {'$anchor': 'base', 'properties': {'b': " NULLS
+     "}}}}",
+     {"{'name': 'x', 'b': null}"},
+     {"{'name': 1}"}},
+    {"{" NAMED ", 'allOf': [{'properties': {'c': " NULLS
+     "}}, {'$ref': 'http://e.example/s#/$defs/B'}]}",
+     {"{'name': 'x', 'b': null}"},
+     {"{'name': 1}", "{'c': 1}"}},
+    {"{" NAMED ", '$dynamicRef': '#node'}", {"{'name': 'x', 'b': null}"}, {"{'name': 1}"}},
+    {"{" NAMED ", 'allOf': [{'$recursiveRef': '#'}]}",
+     {"{'name': 'x', 'b': null}"},
+     {"{'name': 1}"}},
     /* below another $id nothing is found from the root */
     {"{" NAMED ", 'allOf': [{'$id': 'http://a.example/b', 'properties': {'a': {'$ref': "
      "'#/$defs/x'}}}, {'$id': "
