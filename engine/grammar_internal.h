@@ -151,6 +151,10 @@ bool lenient_has_members(const json_t *schema, bool is_alone);
  * all members that others name: the same one where they name none, or one of anyOf alone.  Of what is beyond l->max any member
  * may stand, as any value. */
 json_t *lenient_typed(json_t *schema, const char *key);
+/* May lenient_with_type make another one of it?  alone: lenient_keyword. */
+bool lenient_has_type(const json_t *schema, const char *alone);
+/* A new reference: the schema, or where its type stands elsewhere than what it describes a copy that has both. */
+json_t *lenient_with_type(json_t *root, json_t *schema, looks *l);
 json_t *lenient_members(json_t *root, json_t *schema, looks *l);
 /* grammar_format.c: what a text of that format matches, or (wide) anything that somebody reads as one; NULL: it is not known. */
 const char *grammar_format(const char *name, bool wide);

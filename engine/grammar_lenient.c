@@ -22,9 +22,14 @@
 #define WAYS_NESTED_MAX 8u
 #define COMPARED_MAX 1024u /* values and bytes of a schema that is compared with others */
 
+/* Members, or items where nothing else says that it may be no list. */
 static bool has_parts(const json_t *schema) {
-    return json_object_get(schema, "properties") || json_object_get(schema, "items") ||
-           json_object_get(schema, "prefixItems");
+    static const char *const others[] = {"$ref", "anyOf", "oneOf", "allOf"};
+    if (json_object_get(schema, "properties")) return true;
+    if (!json_object_get(schema, "items") && !json_object_get(schema, "prefixItems")) return false;
+    for (size_t i = 0; i < 4 && !json_object_get(schema, "type"); i++)
+        if (json_object_get(schema, others[i])) return false;
+    return true;
 }
 
 const char *lenient_keyword(json_t *root, const json_t *schema) {
@@ -43,8 +48,7 @@ const char *lenient_keyword(json_t *root, const json_t *schema) {
 }
 
 json_t *lenient_typed(json_t *schema, const char *key) {
-    static const char *const known[] = {"type", "$ref",  "anyOf", "oneOf",      "allOf",
-                                        "enum", "const", "items", "properties", "prefixItems"};
+    static const char *const known[] = {"type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const"};
     json_t *type = json_object_get(schema, "type"), *list = json_array();
     const json_t *given = json_object_get(schema, key);
     for (size_t i = 0; i < json_array_size(given); i++) {
@@ -137,6 +141,58 @@ static json_t *follow(gatherer *w, const json_t *schema) {
     if (!json_is_string(ref)) return NULL;
     if (!may_spend(w, json_string_length(ref) / PLACE_BYTES_A_LOOK)) return NULL;
     return grammar_place(w->root, json_string_value(ref));
+}
+
+/* Its type, or else one of what holds of it; NULL: none is written. */
+static json_t *held_type(gatherer *w, json_t *schema, unsigned depth) {
+    json_t *type = json_object_get(schema, "type"), *all = json_object_get(schema, "allOf");
+    if (type || !json_is_object(schema) || depth == NESTED_MAX || !may_look(w)) return type;
+    if (!grammar_has_base(w->root, schema)) type = held_type(w, follow(w, schema), depth + 1);
+    for (size_t i = 0; !type && i < json_array_size(all) && may_go_on(w); i++)
+        type = held_type(w, json_array_get(all, i), depth + 1);
+    return type;
+}
+
+/* Through references and allOf of one, which stand alone; NULL: further than that. */
+static json_t *behind_alone(gatherer *w, json_t *schema) {
+    for (unsigned i = 0; i < NESTED_MAX && may_look(w); i++) {
+        const char *alone = lenient_keyword(w->root, schema);
+        const json_t *all = json_object_get(schema, "allOf");
+        size_t at = 0;
+        if (i > 0 && json_object_get(schema, "type")) return schema;
+        if (!alone || (strcmp(alone, "$ref") != 0 && strcmp(alone, "allOf") != 0)) return schema;
+        const bool is_ref = strcmp(alone, "$ref") == 0;
+        if (!is_ref) grammar_count_said(&at, all);
+        schema = is_ref ? follow(w, schema) : json_array_get(all, at);
+    }
+    return NULL;
+}
+
+static json_t *copy_with_type(json_t *schema, json_t *type) {
+    json_t *made = json_copy(schema);
+    json_object_set(made, "type", type);
+    return made;
+}
+
+bool lenient_has_type(const json_t *schema, const char *alone) {
+    const bool has_type = json_object_get(schema, "type") != NULL;
+    if (!alone)
+        return !has_type && (json_object_get(schema, "allOf") || json_object_get(schema, "$ref"));
+    return has_type && (strcmp(alone, "$ref") == 0 || strcmp(alone, "allOf") == 0);
+}
+
+json_t *lenient_with_type(json_t *root, json_t *schema, looks *l) {
+    gatherer w = {.root = root, .looks = l};
+    json_t *type = json_object_get(schema, "type"), *behind = behind_alone(&w, schema);
+    if (type && !behind) return json_pack("{s:O}", "type", type); /* not looked at */
+    if (behind == schema) { /* of several that hold, and none alone */
+        json_t *held = type ? NULL : held_type(&w, schema, 0);
+        return held ? copy_with_type(schema, held) : json_incref(schema);
+    }
+    if (!type || !json_is_object(behind) || grammar_has_base(root, behind) ||
+        held_type(&w, behind, 0))
+        return json_incref(schema);
+    return copy_with_type(behind, type);
 }
 
 /* ---- schemas of one member ------------------------------------------------------------------------- */
@@ -394,9 +450,17 @@ static json_t *made_of(json_t *schema, gatherer *w) {
 
 /* ---- alternatives -------------------------------------------------------------------------------- */
 
+static bool has_object(const json_t *values) {
+    for (size_t i = 0; i < json_array_size(values); i++)
+        if (json_is_object(json_array_get(values, i))) return true;
+    return false;
+}
+
 static bool may_be_object(const json_t *schema) {
-    const json_t *type = json_object_get(schema, "type");
+    const json_t *type = json_object_get(schema, "type"), *given = json_object_get(schema, "const");
+    const json_t *values = json_object_get(schema, "enum");
     const char *word = json_string_value(type);
+    if (given || values) return json_is_object(given) || has_object(values);
     if (json_is_object(json_object_get(schema, "properties"))) return true;
     for (size_t i = 0; i < json_array_size(type); i++) {
         const char *one = json_string_value(json_array_get(type, i));
@@ -411,7 +475,7 @@ static bool is_object_alone(const json_t *schema) {
 }
 
 /* Itself, or what its $ref leads to. */
-static const json_t *behind_ref(gatherer *w, const json_t *schema) {
+static json_t *behind_ref(gatherer *w, json_t *schema) {
     for (unsigned i = 0; i < NESTED_MAX && schema && may_look(w); i++) {
         if (!json_object_get(schema, "$ref") || json_object_get(schema, "type")) break;
         schema = follow(w, schema);
@@ -475,17 +539,57 @@ static json_t *with_branch(gatherer *w, json_t *schema, json_t *branch) {
     return made;
 }
 
-/* One that is of no objects is itself, where the schema may be another value, too. */
+/* Its alternatives, where it says nothing else; NULL: there are none. */
+static const json_t *list_alone(json_t *schema) {
+    const char *name = NULL;
+    json_t *value = NULL;
+    const json_t *list = NULL;
+    json_object_foreach(schema, name, value) {
+        const bool is_list = strcmp(name, "anyOf") == 0 || strcmp(name, "oneOf") == 0;
+        if (is_list ? list != NULL : !grammar_is_note(name)) return NULL;
+        if (is_list) list = value;
+    }
+    return are_branches(list) ? list : NULL;
+}
+
+/* Without a type its keywords are of lists or texts: an object fulfils it, but so does what they mean. */
+static bool means_another(const json_t *schema) {
+    static const char *const keys[] = {"items",     "prefixItems", "minItems", "maxItems",
+                                       "minLength", "maxLength",   "pattern",  "format"};
+    if (json_object_get(schema, "type") || json_object_get(schema, "properties")) return false;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (json_object_get(schema, keys[i])) return true;
+    return false;
+}
+
+static void add_branches(json_t *out, gatherer *w, json_t *schema, const json_t *list,
+                         unsigned depth);
+
+/* One that is of no objects is itself, where the schema may be another value, too; one of alternatives is these. */
+static void add_branch(json_t *out, gatherer *w, json_t *schema, json_t *branch, unsigned depth) {
+    json_t *behind = behind_ref(w, branch);
+    const bool has_base = !behind || grammar_has_base(w->root, behind);
+    const json_t *inside = has_base || depth == WAYS_NESTED_MAX ? NULL : list_alone(behind);
+    const bool may_be_other = !has_base && !is_object_alone(schema);
+    if (inside && json_array_size(out) + json_array_size(inside) <= BRANCHES_MAX) {
+        add_branches(out, w, schema, inside, depth + 1);
+        return;
+    }
+    const bool is_other = may_be_other && !may_be_object(behind);
+    if (!is_other) json_array_append_new(out, with_branch(w, schema, branch));
+    if (is_other || (may_be_other && (inside || means_another(behind))))
+        json_array_append(out, branch);
+}
+
+static void add_branches(json_t *out, gatherer *w, json_t *schema, const json_t *list,
+                         unsigned depth) {
+    for (size_t i = 0; i < json_array_size(list); i++)
+        add_branch(out, w, schema, json_array_get(list, i), depth);
+}
+
 static json_t *with_branches(gatherer *w, json_t *schema) {
     json_t *made = json_object(), *all = json_array();
-    for (size_t i = 0; i < json_array_size(w->branches); i++) {
-        json_t *branch = json_array_get(w->branches, i);
-        const json_t *behind = behind_ref(w, branch);
-        if (behind && !may_be_object(behind) && !is_object_alone(schema))
-            json_array_append(all, branch);
-        else
-            json_array_append_new(all, with_branch(w, schema, branch));
-    }
+    add_branches(all, w, schema, w->branches, 0);
     json_object_set_new(made, "anyOf", all);
     return made;
 }

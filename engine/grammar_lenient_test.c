@@ -172,6 +172,77 @@ static const texts s_required[] = {
      {"{}", "{'w': 1}"}},
 };
 
+#define MEMBER(schema) "{'type': 'object', 'properties': {'a': " schema "}}"
+#define MEMBER_OF(schema, name, place)                                                             \
+    "{'type': 'object', 'properties': {'a': " schema "}, '$defs': {'" name "': " place "}}"
+#define X_ALONE "{'type': 'object', 'properties': {'x': " INTEGER "}}"
+
+/* Types that stand elsewhere than what says something of their values. */
+static const texts s_types[] = {
+    {MEMBER("{'type': ['array', 'null'], 'anyOf': [{'items': " STRING "}, {'items': " INTEGER
+            "}]}"),
+     {"{'a': null}", "{'a': ['x']}", "{'a': [1]}"},
+     {"{'a': {}}", "{'a': [null]}"}},
+    {MEMBER("{'type': ['object', 'null'], 'anyOf': [{'properties': {'t': {'const': 'x'}}}, "
+            "{'properties': {'t': {'const': 'y'}}}]}"),
+     {"{'a': null}", "{'a': {'t': 'y'}}"},
+     {"{'a': []}", "{'a': {'t': 'z'}}"}},
+    {MEMBER("{'type': ['object', 'null'], 'allOf': [{'properties': {'k': " INTEGER "}}]}"),
+     {"{'a': null}", "{'a': {'k': 1}}"},
+     {"{'a': 1}", "{'a': {'l': 1}}"}},
+    {MEMBER_OF("{'type': ['array', 'null'], 'allOf': [{'$ref': '#/$defs/L'}]}", "L",
+               "{'items': " INTEGER "}"),
+     {"{'a': null}", "{'a': [1]}"},
+     {"{'a': ['x']}"}},
+    /* and inside itself */
+    {MEMBER_OF("{'type': ['object', 'null'], '$ref': '#/$defs/N'}", "N",
+               "{'properties': {'k': {'type': ['object', 'null'], '$ref': '#/$defs/N'}}}"),
+     {"{'a': null}", "{'a': {'k': null}}", "{'a': {'k': {'k': {}}}}"},
+     {"{'a': 1}", "{'a': {'l': null}}", "{'a': {'k': {'k': 1}}}"}},
+    {MEMBER_OF("{'type': ['object', 'null'], '$ref': '#/$defs/O'}", "O",
+               "{'$ref': '#/$defs/O', 'title': 'nothing'}"),
+     {"{'a': null}", "{'a': {'k': 1}}"},
+     {"{'b': 1}"}},
+    /* what it leads to has one of its own */
+    {MEMBER_OF("{'type': ['object', 'null'], '$ref': '#/$defs/O'}", "O", X_ALONE),
+     {"{'a': {'x': 1}}"},
+     {"{'a': null}"}},
+    /* items beside what may be no list */
+    {MEMBER("{'anyOf': [{'type': 'array'}, " NULLS ", " STRING "], 'items': " STRING "}"),
+     {"{'a': null}", "{'a': ['x']}", "{'a': 'x'}"},
+     {"{'a': 1}"}},
+    {MEMBER_OF("{'$ref': '#/$defs/M', 'items': " STRING "}", "M", "{'type': ['array', 'null']}"),
+     {"{'a': null}", "{'a': ['x']}"},
+     {"{'a': 1}"}},
+    {MEMBER("{'items': " STRING ", 'allOf': [{'type': ['array', 'null']}, {'maxItems': 3}]}"),
+     {"{'a': null}", "{'a': ['x']}"},
+     {"{'a': 1}", "{'a': [1]}"}},
+};
+
+/* Alternatives that are no objects, beside what speaks of objects. */
+static const texts s_values[] = {
+    {MEMBER("{'oneOf': [{'const': false}, " X_ALONE "], 'if': {}, 'then': {'required': ['x']}}"),
+     {"{'a': false}", "{'a': {'x': 1}}"},
+     {"{'a': true}", "{'a': {'x': null}}"}},
+    {MEMBER_OF("{'allOf': [{'anyOf': [{'$ref': '#/$defs/O'}, {'enum': ['auto', 'none']}]}, {'not': "
+               "{'const': 'none'}}]}",
+               "O", X_ALONE),
+     {"{'a': 'auto'}", "{'a': {'x': 1}}"},
+     {"{'a': 'x'}", "{'a': {'y': 1}}"}},
+    {MEMBER("{'required': ['x'], 'anyOf': [" X_ALONE ", {'items': " STRING "}]}"),
+     {"{'a': ['x']}", "{'a': {'x': 1}}"},
+     {"{'a': [1]}", "{'a': 'x'}"}},
+    {MEMBER_OF("{'required': ['x'], 'anyOf': [{'$ref': '#/$defs/O'}, {'properties': {'x': " STRING
+               "}}]}",
+               "O", "{'title': 'perhaps', 'anyOf': [" NULLS ", " X_ALONE "]}"),
+     {"{'a': null}", "{'a': {'x': 1}}", "{'a': {'x': 's'}}"},
+     {"{'a': {}}", "{'a': 1}", "{'a': {'x': null}}"}},
+    {MEMBER_OF("{'required': ['x'], 'oneOf': [{'$ref': '#/$defs/O'}, " X_ALONE "]}", "O",
+               "{'oneOf': [{'$ref': '#/$defs/O'}, " NULLS "]}"),
+     {"{'a': null}", "{'a': {'x': 1}}"},
+     {"{'b': 1}"}},
+};
+
 /* Which members there are. */
 static const texts s_names[] = {
     {"{" NAMED
@@ -474,6 +545,8 @@ static void test_compared(void) {
 int main(void) {
     CHECK_ALL(s_either);
     CHECK_ALL(s_required);
+    CHECK_ALL(s_types);
+    CHECK_ALL(s_values);
     CHECK_ALL(s_names);
     CHECK_ALL(s_formats);
     test_many_branches();

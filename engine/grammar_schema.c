@@ -40,6 +40,7 @@ typedef struct compiler {
 } compiler;
 
 static omm_err compile(uint32_t *out, compiler *c, json_t *schema);
+static omm_err compile_lenient(uint32_t *out, compiler *c, json_t *schema);
 
 /* ---- paths ------------------------------------------------------------------------------------- */
 
@@ -716,21 +717,36 @@ static omm_err compile_with_members(uint32_t *out, compiler *c, json_t *schema, 
     return list ? compile_choice(out, c, "anyOf", list) : compile_types(out, c, made);
 }
 
-static omm_err compile_lenient(uint32_t *out, compiler *c, json_t *schema) {
+/* As made for the schema, which says nothing else. */
+static omm_err compile_plain(uint32_t *out, compiler *c, json_t *schema) {
     const char *alone = lenient_keyword(c->root, schema);
     const bool is_choice = alone && (strcmp(alone, "anyOf") == 0 || strcmp(alone, "oneOf") == 0);
-    const bool is_values = alone && GRAMMAR_IS_IN(s_values, alone);
-    if (!is_values && lenient_has_members(schema, alone != NULL)) {
-        bool is_made = false;
-        if (schema != c->target || c->depth > 1) return find_target(out, c, schema, c->path);
-        OMM_TRY(compile_with_members(out, c, schema, &is_made));
-        if (is_made) return OMM_OK;
-    }
     if (!alone) return compile_types(out, c, schema);
     if (!is_choice) return compile_alone(out, c, schema, alone);
     json_t *list = lenient_typed(schema, alone);
     OMM_TRY(keep_made(c, list));
     return compile_choice(out, c, alone, list);
+}
+
+/* With a type that stands elsewhere. */
+static omm_err compile_with_type(uint32_t *out, compiler *c, json_t *schema) {
+    json_t *made = lenient_with_type(c->root, schema, &c->g->looks);
+    OMM_TRY(keep_made(c, made));
+    return made == schema ? compile_plain(out, c, schema) : compile_lenient(out, c, made);
+}
+
+static omm_err compile_lenient(uint32_t *out, compiler *c, json_t *schema) {
+    const char *alone = lenient_keyword(c->root, schema);
+    const bool is_values = alone && GRAMMAR_IS_IN(s_values, alone);
+    const bool has_members = !is_values && lenient_has_members(schema, alone != NULL);
+    const bool has_type = lenient_has_type(schema, alone);
+    bool is_made = false;
+    /* what is made for a schema that may stand inside itself is made once */
+    if ((has_members || has_type) && (schema != c->target || c->depth > 1))
+        return find_target(out, c, schema, c->path);
+    if (has_members) OMM_TRY(compile_with_members(out, c, schema, &is_made));
+    if (is_made) return OMM_OK;
+    return has_type ? compile_with_type(out, c, schema) : compile_plain(out, c, schema);
 }
 
 static omm_err compile_inside(uint32_t *out, compiler *c, json_t *schema) {
