@@ -22,11 +22,15 @@
 #define WAYS_NESTED_MAX 8u
 #define COMPARED_MAX 1024u /* values and bytes of a schema that is compared with others */
 
+static bool has_items(const json_t *schema) {
+    return json_object_get(schema, "items") || json_object_get(schema, "prefixItems");
+}
+
 /* Members, or items where nothing else says that it may be no list. */
 static bool has_parts(const json_t *schema) {
     static const char *const others[] = {"$ref", "anyOf", "oneOf", "allOf"};
     if (json_object_get(schema, "properties")) return true;
-    if (!json_object_get(schema, "items") && !json_object_get(schema, "prefixItems")) return false;
+    if (!has_items(schema)) return false;
     for (size_t i = 0; i < 4 && !json_object_get(schema, "type"); i++)
         if (json_object_get(schema, others[i])) return false;
     return true;
@@ -47,26 +51,28 @@ const char *lenient_keyword(json_t *root, const json_t *schema) {
     return NULL;
 }
 
+/* A new reference: the branch, or a copy with the type that stands beside it, where it has none, or, where it has, with the
+ * items. */
+static json_t *typed(json_t *branch, const json_t *schema) {
+    static const char *const parts[] = {"items", "prefixItems"};
+    json_t *type = json_object_get(schema, "type"), *own = json_object_get(branch, "type");
+    const bool adds_items = own && has_items(schema) && !has_items(branch);
+    if (!json_is_object(branch) || (!adds_items && (own || !type)) ||
+        json_object_get(branch, "enum") || json_object_get(branch, "const"))
+        return json_incref(branch);
+    json_t *made = json_copy(branch);
+    if (!own && type) json_object_set(made, "type", type);
+    for (size_t i = 0; i < 2 && adds_items; i++)
+        if (json_object_get(schema, parts[i]))
+            json_object_set(made, parts[i], json_object_get(schema, parts[i]));
+    return made;
+}
+
 json_t *lenient_typed(json_t *schema, const char *key) {
-    static const char *const known[] = {"type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const"};
-    json_t *type = json_object_get(schema, "type"), *list = json_array();
     const json_t *given = json_object_get(schema, key);
-    for (size_t i = 0; i < json_array_size(given); i++) {
-        json_t *branch = json_array_get(given, i);
-        const char *name = NULL;
-        json_t *value = NULL;
-        bool says_it = !json_is_object(branch) || !type;
-        json_object_foreach(branch, name, value) {
-            if (GRAMMAR_IS_IN(known, name)) says_it = true;
-        }
-        if (says_it) {
-            json_array_append(list, branch);
-            continue;
-        }
-        json_t *made = json_copy(branch);
-        json_object_set(made, "type", type);
-        json_array_append_new(list, made);
-    }
+    json_t *list = json_array();
+    for (size_t i = 0; i < json_array_size(given); i++)
+        json_array_append_new(list, typed(json_array_get(given, i), schema));
     return list;
 }
 
@@ -90,8 +96,8 @@ typedef struct gatherer {
     json_t *met;                      /* those that were looked at, equal ones too */
     json_t *named;                    /* names of which nothing is said */
     json_t *required;
-    json_t *types;  /* that hold, if there are several */
-    bool has_names; /* it has `properties` */
+    json_t *types;  /* that hold; the first that are written */
+    bool has_names; /* whatever alternative holds, it has `properties` */
     bool branch_has_names;
     bool is_open; /* others than those that are named may stand */
 } gatherer;
@@ -178,7 +184,7 @@ bool lenient_has_type(const json_t *schema, const char *alone) {
     const bool has_type = json_object_get(schema, "type") != NULL;
     if (!alone)
         return !has_type && (json_object_get(schema, "allOf") || json_object_get(schema, "$ref"));
-    return has_type && (strcmp(alone, "$ref") == 0 || strcmp(alone, "allOf") == 0);
+    return has_type && strcmp(alone, "enum") != 0 && strcmp(alone, "const") != 0;
 }
 
 json_t *lenient_with_type(json_t *root, json_t *schema, looks *l) {
@@ -312,11 +318,13 @@ static json_t *join_ways(gatherer *w, json_t *list) {
     return made;
 }
 
-/* A new reference: of a name what holds, else what may, else any value. */
-static json_t *join_members(gatherer *w) {
+/* A new reference: of a name what holds, else what may, else any value.  others: how members without a name may be; NULL: there
+ * are none.  What may hold may as well not, and the member is one of these then. */
+static json_t *join_members(gatherer *w, json_t *others) {
     json_t *made = json_copy(w->held), *value = NULL;
     const char *name = NULL;
     json_object_foreach(w->ways, name, value) {
+        if (others) add_way(w, name, others);
         if (!json_object_get(made, name)) json_object_set_new(made, name, join_ways(w, value));
     }
     json_object_update_missing(made, w->named);
@@ -358,8 +366,8 @@ static void gather_own(gatherer *w, const json_t *schema, standing how) {
     json_t *type = json_object_get(schema, "type");
     const char *name = NULL;
     if (how != IS_ASKED && json_is_object(properties)) w->has_names = true;
-    if (how != IS_ASKED && has_others(schema)) w->is_open = true;
-    if (how == HOLDS && !w->types && json_is_array(type)) w->types = type;
+    if (has_others(schema)) w->is_open = true;
+    if (how == HOLDS && !w->types) w->types = type;
     json_object_foreach(properties, name, value) {
         if (!may_look(w)) return;
         add_member(w, name, value, how);
@@ -369,10 +377,27 @@ static void gather_own(gatherer *w, const json_t *schema, standing how) {
         json_array_append(w->required, json_array_get(required, i));
 }
 
-static void gather_list(gatherer *w, const json_t *list, standing how, unsigned depth) {
-    if (list == w->branches) return;
+static void gather_all(gatherer *w, const json_t *list, standing how, unsigned depth) {
     for (size_t i = 0; i < json_array_size(list) && may_go_on(w); i++)
         gather(w, json_array_get(list, i), how, depth + 1);
+}
+
+/* Returns whether it has names of its own. */
+static bool gather_one(gatherer *w, json_t *schema, standing how, unsigned depth) {
+    const bool before = w->has_names;
+    w->has_names = false;
+    gather(w, schema, how, depth + 1);
+    const bool has_names = w->has_names;
+    w->has_names = before;
+    return has_names;
+}
+
+static void gather_either(gatherer *w, const json_t *list, standing how, unsigned depth) {
+    bool all = json_array_size(list) > 0;
+    if (list == w->branches) return;
+    for (size_t i = 0; i < json_array_size(list) && may_go_on(w); i++)
+        all = gather_one(w, json_array_get(list, i), how, depth) && all;
+    w->has_names = w->has_names || all;
 }
 
 /* What holds, or which names there are, where a member is: before 2019 the two were one. */
@@ -383,7 +408,7 @@ static void gather_dependent(gatherer *w, json_t *dependent, standing how, unsig
         if (!may_look(w)) return;
         add_name(w, name);
         add_names(w, value);
-        if (json_is_object(value)) gather(w, value, how, depth + 1);
+        if (json_is_object(value)) gather_one(w, value, how, depth);
     }
 }
 
@@ -397,12 +422,13 @@ static void gather_beside(gatherer *w, const json_t *schema, standing how, unsig
     if (json_object_get(schema, "$dynamicRef") || json_object_get(schema, "$recursiveRef"))
         w->is_open = true; /* depends on who asks */
     gather(w, place, how, depth + 1);
-    gather_list(w, json_object_get(schema, "allOf"), how, depth);
-    gather_list(w, json_object_get(schema, "anyOf"), either, depth);
-    gather_list(w, json_object_get(schema, "oneOf"), either, depth);
+    gather_all(w, json_object_get(schema, "allOf"), how, depth);
+    gather_either(w, json_object_get(schema, "anyOf"), either, depth);
+    gather_either(w, json_object_get(schema, "oneOf"), either, depth);
     gather(w, json_object_get(schema, "if"), IS_ASKED, depth + 1);
-    gather(w, json_object_get(schema, "then"), either, depth + 1);
-    gather(w, json_object_get(schema, "else"), either, depth + 1);
+    const bool then_has = gather_one(w, json_object_get(schema, "then"), either, depth);
+    if (gather_one(w, json_object_get(schema, "else"), either, depth) && then_has)
+        w->has_names = true;
     for (size_t i = 0; i < 3; i++)
         gather_dependent(w, json_object_get(schema, dependent[i]), either, depth);
 }
@@ -435,15 +461,24 @@ static const char *const s_sources[] = {"$ref",
                                         "$recursiveRef"};
 enum { SOURCES = sizeof s_sources / sizeof s_sources[0] };
 
+/* How members are that have no name; NULL: there are none. */
+static json_t *others_of(json_t *schema, const gatherer *w) {
+    json_t *others = json_object_get(schema, "additionalProperties");
+    const bool match = json_object_size(json_object_get(schema, "patternProperties")) > 0;
+    if (match || (w->is_open && !others)) return json_true();
+    if (!others) others = json_object_get(schema, "unevaluatedProperties");
+    return json_is_false(others) ? NULL : others;
+}
+
 /* A copy with these members, and without what named others. */
 static json_t *made_of(json_t *schema, gatherer *w) {
     json_t *made = json_copy(schema);
     for (size_t i = 0; i < SOURCES; i++) json_object_del(made, s_sources[i]);
     json_object_del(made, "$id");
-    json_object_set_new(made, "properties", join_members(w));
+    json_object_set_new(made, "properties", join_members(w, others_of(schema, w)));
     json_object_set(made, "required", w->required);
     if (w->types && !json_object_get(made, "type")) json_object_set(made, "type", w->types);
-    if (w->is_open && !json_object_get(made, "additionalProperties") && !has_others(made))
+    if (w->is_open && !json_object_get(made, "additionalProperties"))
         json_object_set_new(made, "additionalProperties", json_true());
     return made;
 }
@@ -532,7 +567,8 @@ static json_t *with_branch(gatherer *w, json_t *schema, json_t *branch) {
     one.required = required;
     if (!one.types) one.types = w->types;
     /* what names nothing has any members */
-    one.is_open = one.is_open || w->is_open || !(one.has_names || w->has_names);
+    one.is_open =
+        one.is_open || w->is_open || !(one.has_names || w->has_names || has_others(schema));
     json_t *made = made_of(schema, &one);
     w->branch_has_names = w->branch_has_names || one.has_names;
     gatherer_fini(&one);
@@ -624,11 +660,12 @@ json_t *lenient_members(json_t *root, json_t *schema, looks *l) {
     if (w.branches && is_too_much(&w)) {
         const json_t *list = w.branches;
         w.branches = NULL;
-        gather_list(&w, list, MAY_HOLD, 0);
+        gather_either(&w, list, MAY_HOLD, 0);
     }
-    w.is_open = w.is_open || (!w.branches && !w.has_names);
+    w.is_open = w.is_open || (!w.branches && !w.has_names && !has_others(schema));
     json_t *made = w.branches ? with_branches(&w, schema) : made_of(schema, &w);
-    if (!w.has_names && !w.branch_has_names && !is_object_alone(schema)) { /* of what else it is */
+    const bool has_type = w.types || json_object_get(schema, "type");
+    if (!w.has_names && !w.branch_has_names && !has_type) { /* it may be no object at all */
         json_decref(made);
         made = json_incref(schema);
     }

@@ -203,6 +203,11 @@ static const texts s_types[] = {
                "{'$ref': '#/$defs/O', 'title': 'nothing'}"),
      {"{'a': null}", "{'a': {'k': 1}}"},
      {"{'b': 1}"}},
+    {MEMBER_OF(
+         "{'type': ['object', 'null'], 'oneOf': [{'$ref': '#/$defs/N'}, " X_ALONE "]}", "N",
+         "{'properties': {'k': {'type': ['object', 'null'], 'oneOf': [{'$ref': '#/$defs/N'}]}}}"),
+     {"{'a': null}", "{'a': {'x': 1}}", "{'a': {'k': {'k': null}}}"},
+     {"{'a': 1}", "{'a': {'k': {'x': 1}}}"}},
     /* what it leads to has one of its own */
     {MEMBER_OF("{'type': ['object', 'null'], '$ref': '#/$defs/O'}", "O", X_ALONE),
      {"{'a': {'x': 1}}"},
@@ -210,7 +215,7 @@ static const texts s_types[] = {
     /* items beside what may be no list */
     {MEMBER("{'anyOf': [{'type': 'array'}, " NULLS ", " STRING "], 'items': " STRING "}"),
      {"{'a': null}", "{'a': ['x']}", "{'a': 'x'}"},
-     {"{'a': 1}"}},
+     {"{'a': [1]}", "{'a': 1}"}},
     {MEMBER_OF("{'$ref': '#/$defs/M', 'items': " STRING "}", "M", "{'type': ['array', 'null']}"),
      {"{'a': null}", "{'a': ['x']}"},
      {"{'a': 1}"}},
@@ -305,6 +310,52 @@ static const texts s_names[] = {
      "'#old', 'properties': {'b': " NULLS "}}]}",
      {"{'name': 'x', 'b': null, 'a': 1}"},
      {"{'b': 1}"}},
+};
+
+/* What only may hold holds of no member where others may stand, and makes no object of what may be another value. */
+static const texts s_open[] = {
+    {"{" NAMED ", 'additionalProperties': true, 'if': {'required': ['name']}, 'then': "
+     "{'properties': {'a': " INTEGER "}}}",
+     {"{'name': 'x', 'a': 'y'}", "{'b': 1}"},
+     {"{'name': 1}"}},
+    {"{" NAMED ", 'additionalProperties': " STRING ", 'then': {'properties': {'a': " INTEGER "}}}",
+     {"{'a': 'y'}", "{'a': 1}", "{'b': 'x'}"},
+     {"{'a': null}", "{'b': 1}"}},
+    {"{" NAMED ", 'patternProperties': {'^x': " INTEGER "}, 'dependentSchemas': {'name': "
+     "{'properties': {'a': " INTEGER "}}}}",
+     {"{'a': 'y'}"},
+     {"{'name': 1}"}},
+    {"{'type': 'object', 'then': {'oneOf': [{}, {'properties': {'a': " INTEGER "}}]}}",
+     {"{'a': 'y', 'b': 1}"},
+     {"[]"}},
+    {"{'type': 'object', 'unevaluatedProperties': " INTEGER ", 'oneOf': [{'additionalProperties': "
+     "true}]}",
+     {"{'a': 'y'}"},
+     {"[]"}},
+    {"{'type': 'object', 'unevaluatedProperties': " INTEGER ", 'allOf': [{'required': ['a']}]}",
+     {"{'a': 1}"},
+     {"{'a': 'y'}", "{}"}},
+    {"{'type': 'object', 'required': ['x1'], 'patternProperties': {'^x': " INTEGER "}, "
+     "'additionalProperties': " STRING "}",
+     {"{'x1': 1}"},
+     {"{}"}},
+    {MEMBER("{'if': {'type': 'object'}, 'then': {'properties': {'b': " INTEGER "}}, 'else': " STRING
+            "}"),
+     {"{'a': 'x'}", "{'a': {'b': 1}}"},
+     {"{'b': 1}"}},
+    {MEMBER("{'allOf': [{'if': {'type': 'object'}, 'then': {'properties': {'b': " INTEGER
+            "}}}, {'if': {'type': 'string'}, 'then': {'minLength': 1}}]}"),
+     {"{'a': 'x'}", "{'a': 5}", "{'a': {'b': 1}}"},
+     {"{'b': 1}"}},
+    {MEMBER("{'type': ['object', 'null'], 'dependentSchemas': {'b': {'properties': {'b': " INTEGER
+            "}}}}"),
+     {"{'a': null}", "{'a': {'b': 1}}", "{'a': {'c': 1}}"},
+     {"{'a': 1}"}},
+    /* whichever of them holds, it names members */
+    {"{'type': 'object', 'then': {'properties': {'a': " INTEGER
+     "}}, 'else': {'properties': {'a': " STRING "}}}",
+     {"{'a': 'y'}", "{'a': 1}"},
+     {"{'a': null}", "{'b': 1}"}},
 };
 
 /* A format takes nothing away that some reader of it takes. */
@@ -548,6 +599,7 @@ int main(void) {
     CHECK_ALL(s_types);
     CHECK_ALL(s_values);
     CHECK_ALL(s_names);
+    CHECK_ALL(s_open);
     CHECK_ALL(s_formats);
     test_many_branches();
     test_inheritance();

@@ -419,10 +419,10 @@ static omm_err compile_object(uint32_t *out, compiler *c, json_t *schema) {
     }
     const char *key = others_of(c, schema);
     OMM_TRY(read_rest(&made.rest, c, schema, key));
-    const uint32_t others = made.rest;
     const bool others_match =
         c->lenient && json_object_size(json_object_get(schema, "patternProperties")) > 0;
     if (others_match) OMM_TRY(grammar_any(&made.rest, c->g)); /* by names that nobody looks at */
+    const uint32_t others = made.rest;
     if (c->closed && properties && !json_object_get(schema, key) && !others_match)
         made.rest = RULE_NONE; /* who names what it takes has named all, but what `required` adds */
     json_t *wanted = json_object();
@@ -834,7 +834,7 @@ static uint32_t unwrap(const omm_grammar *g, uint32_t index) {
 
 /* All that it may be are objects.  *left: parts that may still be looked at. */
 static bool is_object(const omm_grammar *g, uint32_t index, unsigned depth, uint32_t *left) {
-    const rule *r = &g->rules[index];
+    const rule *r = &g->rules[unwrap(g, index)];
     bool all = r->kind == RULE_OBJECT || (r->kind == RULE_CHOICE && depth < CHOICES_MAX);
     for (uint32_t i = 0; r->kind == RULE_CHOICE && all && i < r->count; i++)
         all = (*left)-- > 0 && is_object(g, g->parts[r->first + i], depth + 1, left);
