@@ -59,7 +59,8 @@ typedef struct rule {
     uint32_t min, max; /* STRING, PATTERN (max alone): characters; ARRAY: items */
     decimal low,
         high; /* INTEGER, and NUMBER of a range: its value, less than INTEGER_MAX + 1 on either side */
-    bool ranged;     /* that; all INTEGER are */
+    bool ranged; /* that; all INTEGER are */
+    bool wide;   /* of a tool that is not strict: where it is too much to follow it is any value */
     uint32_t height; /* values inside one another that the flattest text takes, itself among them */
     uint32_t path;   /* where it stands in the schema, in bytes; for errors */
 } rule;

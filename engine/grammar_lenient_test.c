@@ -1,55 +1,8 @@
 /* grammar_lenient_test.c - arguments of tools that are not strict: what a schema allows by keywords that are not supported is not
- * out of reach, and what is required stays required.  Schemas and texts are written with ' for ". */
-#include "grammar_internal.h"
+ * out of reach, and what is required stays required. */
+#include "test_grammar.h"
 
 #include "omm/mem.h"
-#include "omm_test.h"
-
-#define TEXT_MAX 4096
-
-static const char *quoted(char *out, const char *text) {
-    CHECK(strlen(text) < TEXT_MAX);
-    snprintf(out, TEXT_MAX, "%s", text);
-    for (char *p = out; *p; p++)
-        if (*p == '\'') *p = '"';
-    return out;
-}
-
-static json_t *parse(const char *schema) {
-    char text[TEXT_MAX];
-    json_t *root = NULL;
-    CHECK_OK(omm_json_parse(&root, omm_bytes_str(quoted(text, schema)), "a schema"));
-    return root;
-}
-
-static omm_grammar *open_arguments(json_t *schema) {
-    omm_grammar *g = NULL;
-    CHECK_OK(grammar_open(&g));
-    CHECK_OK(grammar_add_arguments(&g->root, g, "f", schema, false));
-    CHECK_OK(grammar_finish_root(g));
-    return g;
-}
-
-static frames s_frames;
-
-static bool takes(const omm_grammar *g, const char *text) {
-    crowd now, next;
-    s_frames.count = 0;
-    match_begin(&now, g, false);
-    for (const char *p = text; *p; p++) {
-        match_step(&next, &s_frames, g, &now, (uint8_t)*p);
-        match_compact(&next, &s_frames);
-        now = next;
-    }
-    return match_is_whole(g, &now);
-}
-
-static void check(const omm_grammar *g, const char *schema, const char *arguments, bool wanted) {
-    char text[TEXT_MAX];
-    if (takes(g, quoted(text, arguments)) == wanted) return;
-    fprintf(stderr, "%s: %s %s\n", schema, wanted ? "not taken" : "taken", arguments);
-    exit(1);
-}
 
 typedef struct texts {
     const char *schema, *yes[8], *no[8];
@@ -370,7 +323,7 @@ static const texts s_formats[] = {
 static void check_all(const texts *list, size_t count) {
     for (size_t i = 0; i < count; i++) {
         json_t *schema = parse(list[i].schema);
-        omm_grammar *g = open_arguments(schema);
+        omm_grammar *g = open_arguments(schema, false);
         for (size_t k = 0; k < 8 && list[i].yes[k]; k++)
             check(g, list[i].schema, list[i].yes[k], true);
         for (size_t k = 0; k < 8 && list[i].no[k]; k++)
@@ -396,7 +349,7 @@ static void test_many_branches(void) {
                                                   i % 2 ? "integer" : "null"));
     json_t *schema = json_pack("{s:s, s:{s:{s:s}}, s:o}", "type", "object", "properties", "name",
                                "type", "string", "oneOf", branches);
-    omm_grammar *g = open_arguments(schema);
+    omm_grammar *g = open_arguments(schema, false);
     check(g, "40 branches", "{'name': 'x', 'kind': 'k2', 'id': 'x', 'size': 5}", true);
     check(g, "40 branches", "{'kind': 'k1', 'size': null}", true);
     check(g, "40 branches", "{'kind': 'k3'}", false);
@@ -422,7 +375,7 @@ static void test_inheritance(void) {
             json_object_set_new(defs, name, one);
         }
         json_t *schema = json_pack("{s:s, s:o}", "$ref", "#/$defs/c0", "$defs", defs);
-        omm_grammar *g = open_arguments(schema);
+        omm_grammar *g = open_arguments(schema, false);
         snprintf(text, sizeof text, "{'c0': null, 'c1': null, 'c%d': null}", classes - 1);
         check(g, "classes", text, true);
         check(g, "classes", "{'c4': 1}", false);
@@ -455,7 +408,7 @@ static void test_bounded(void) {
     json_t *made = lenient_members(schema, schema, &l);
     CHECK_EQ(l.count, LOOKS_MAX);
     json_decref(made);
-    omm_grammar *g = open_arguments(schema);
+    omm_grammar *g = open_arguments(schema, false);
     check(g, "bounded", "{'name': 'x', 'other': 1}", true);
     check(g, "bounded", "{'name': 1}", false);
     omm_grammar_close(g);
@@ -479,7 +432,7 @@ static void test_inside_itself(void) {
     };
     for (size_t i = 0; i < 4; i++) {
         json_t *schema = parse(schemas[i]);
-        omm_grammar *g = open_arguments(schema);
+        omm_grammar *g = open_arguments(schema, false);
         CHECK(g->rule_count < 60);
         check(g, schemas[i], "{'v': 1, 'n': {'v': 2, 'n': {'v': 3}}}", true);
         check(g, schemas[i], "{'v': 1, 'n': {'v': 'x'}}", false);
@@ -519,7 +472,7 @@ static json_t *pointed_at(unsigned levels, unsigned times) {
 static void test_pointers(void) {
     for (unsigned levels = 1; levels < 15; levels += levels == 10 ? 1 : 3) {
         json_t *schema = pointed_at(levels, 20);
-        omm_grammar *g = open_arguments(schema);
+        omm_grammar *g = open_arguments(schema, false);
         const bool is_long = levels > 10;
         if (!is_long) CHECK(looks_of(schema) >= 20 * levels * 200 / 32);
         check(g, "pointers", "{'name': 'x', 'far': null}", true);
@@ -551,7 +504,7 @@ static void test_counted(void) {
     json_t *few = counted(10, 40), *many = counted(300, 120);
     CHECK(looks_of(few) > 800 && looks_of(few) < 1000);
     CHECK_EQ(looks_of(many), LOOKS_MAX);
-    omm_grammar *g = open_arguments(many);
+    omm_grammar *g = open_arguments(many, false);
     check(g, "counted", "{'m0': 'x', 'm1': 1}", true);
     check(g, "counted", "{'m0': null}", false);
     check(g, "counted", "{'m299': null, 'other': 1}", true);
@@ -582,7 +535,7 @@ static void test_compared(void) {
     for (size_t i = 0; i < 3; i++) {
         json_t *schema = compared(ways[i], times[i]);
         const uint32_t looked = looks_of(schema);
-        omm_grammar *g = open_arguments(schema);
+        omm_grammar *g = open_arguments(schema, false);
         if (i == 0) CHECK(looked > 20 * 20 * 800 / 2 / 64 && looked < 4000);
         if (i == 1) CHECK(looked > 4000 && looked < 8000); /* 42 for each time */
         if (i == 2) CHECK_EQ(looked, LOOKS_MAX);

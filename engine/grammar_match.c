@@ -4,7 +4,10 @@
  * that has ended is left when the next byte comes, which no value goes on with that may end before it.  What begins in
  * several ways becomes several threads that share their frame, so that they are one again where they come back to it alike.
  *
- * Every thread can be ended: one that has no room for the values that it needs does not begin (rule.height). */
+ * Every thread can be ended: one that has no room for the values that it needs does not begin (rule.height).
+ *
+ * Where more threads would begin than are followed, those that come first are; but where nothing may be lost (rule.wide) each
+ * thread goes on as one, in any value of the kind that the byte begins. */
 #include "grammar_internal.h"
 
 typedef struct step {
@@ -12,6 +15,8 @@ typedef struct step {
     frames *f;
     crowd *out;
     uint8_t byte;
+    bool widens; /* no thread becomes several that need not */
+    bool *cut;   /* gets true: some are not followed */
 } step;
 
 /* ---- characters of strings --------------------------------------------------------------------------- */
@@ -143,30 +148,44 @@ static bool fits(const omm_grammar *g, const thread *t, uint32_t inside) {
     return height != RULE_NONE && t->depth + height <= GRAMMAR_DEPTH_MAX;
 }
 
-static void add(crowd *out, const thread *t) {
-    if (out->count == GRAMMAR_THREADS_MAX) return;
+/* False: there are as many as are followed. */
+static bool add(crowd *out, const thread *t) {
     for (uint32_t i = 0; i < out->count; i++)
-        if (memcmp(&out->list[i], t, sizeof *t) == 0) return;
+        if (memcmp(&out->list[i], t, sizeof *t) == 0) return true;
+    if (out->count == GRAMMAR_THREADS_MAX) return false;
     out->list[out->count++] = *t;
+    return true;
 }
 
 static bool go_on(const step *s, thread *t);
 
-/* The byte begins a value inside t, which goes on behind it where t->at says. */
-static void enter(const step *s, const thread *t, uint32_t inside) {
+/* Returns how many of its alternatives the byte begins. */
+static uint32_t begin_all(const step *s, const thread *t, uint32_t inside) {
     const rule *r = &s->g->rules[inside];
     const bool choice = r->kind == RULE_CHOICE;
-    const uint32_t parent = s->f->count;
-    bool entered = false;
+    uint32_t begun = 0;
     for (uint32_t i = 0; i < (choice ? r->count : 1); i++) {
         const uint32_t one = choice ? s->g->parts[r->first + i] : inside;
-        thread child = {
-            .rule = one, .parent = parent, .phase = PHASE_BEGIN, .depth = (uint8_t)(t->depth + 1)};
+        thread child = {.rule = one,
+                        .parent = s->f->count,
+                        .phase = PHASE_BEGIN,
+                        .depth = (uint8_t)(t->depth + 1)};
         if (!fits(s->g, t, one) || !go_on(s, &child)) continue;
-        add(s->out, &child);
-        entered = true;
+        if (!add(s->out, &child)) *s->cut = true;
+        begun++;
     }
-    if (!entered) return;
+    return begun;
+}
+
+/* The byte begins a value inside t, which goes on behind it where t->at says. */
+static void enter(const step *s, const thread *t, uint32_t inside) {
+    const uint32_t before = s->out->count;
+    uint32_t begun = begin_all(s, t, inside);
+    if (begun > 1 && s->widens && s->g->rules[inside].wide) {
+        s->out->count = before;
+        begun = begin_all(s, t, s->g->any);
+    }
+    if (begun == 0) return;
     OMM_ASSERT(s->f->count < MATCH_FRAMES_MAX);
     s->f->list[s->f->count++] = (frame){t->rule, t->at, t->parent};
 }
@@ -350,7 +369,7 @@ static void step_thread(const step *s, thread t) {
         const uint32_t before = s->out->count;
         thread next = t;
         if (go_on(s, &next)) {
-            add(s->out, &next);
+            if (!add(s->out, &next)) *s->cut = true;
             return;
         }
         if (s->out->count > before || !can_end(s->g, &t) || t.parent == FRAME_NONE) return;
@@ -367,14 +386,21 @@ void match_begin(crowd *out, const omm_grammar *g, bool leads) {
                           .parent = FRAME_NONE,
                           .phase = leads ? PHASE_LEAD : PHASE_BEGIN,
                           .depth = 1};
-        if (g->rules[t.rule].height <= GRAMMAR_DEPTH_MAX) add(out, &t);
+        if (g->rules[t.rule].height <= GRAMMAR_DEPTH_MAX)
+            (void)add(out, &t); /* not more (flatten) */
     }
 }
 
 void match_step(crowd *out, frames *f, const omm_grammar *g, const crowd *in, uint8_t byte) {
-    const step s = {g, f, out, byte};
-    out->count = 0;
-    for (uint32_t i = 0; i < in->count; i++) step_thread(&s, in->list[i]);
+    const uint32_t frames_before = f->count;
+    for (int widens = 0; widens < 2; widens++) {
+        bool cut = false;
+        const step s = {g, f, out, byte, widens == 1, &cut};
+        out->count = 0;
+        f->count = frames_before;
+        for (uint32_t i = 0; i < in->count; i++) step_thread(&s, in->list[i]);
+        if (!cut || g->any == RULE_NONE) break; /* nothing is wide without it */
+    }
 }
 
 bool match_is_whole(const omm_grammar *g, const crowd *c) {

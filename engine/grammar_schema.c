@@ -75,6 +75,7 @@ static bool is_left_out(const compiler *c, omm_err err) {
 
 static omm_err add_at(uint32_t *out, compiler *c, rule made, const char *path) {
     made.path = (uint32_t)c->g->bytes.size;
+    made.wide = c->lenient;
     OMM_TRY(omm_buf_append(&c->g->bytes, path, strlen(path) + 1));
     return grammar_add_rule(out, c->g, &made);
 }
@@ -844,9 +845,10 @@ static bool is_object(const omm_grammar *g, uint32_t index, unsigned depth, uint
 omm_err grammar_add_arguments(uint32_t *out, omm_grammar *g, const char *name, json_t *schema,
                               bool strict) {
     char path[PATH_BYTES_MAX];
-    uint32_t root = 0, left = PARTS_LOOKED_MAX;
+    uint32_t root = 0, any = 0, left = PARTS_LOOKED_MAX;
     snprintf(path, sizeof path, "%s.parameters", name);
     OMM_TRY(compile_root(&root, g, schema, path, !strict, true));
+    if (!strict) OMM_TRY(grammar_any(&any, g)); /* what is wide may have to be it */
     *out = unwrap(g, root);
     if (is_object(g, *out, 0, &left)) return OMM_OK;
     if (!strict) return grammar_any_object(out, g);
