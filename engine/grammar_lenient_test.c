@@ -311,6 +311,21 @@ static const texts s_open[] = {
      {"{'a': null}", "{'b': 1}"}},
 };
 
+/* What tells alternatives apart comes first, where it has to be there. */
+static const texts s_order[] = {
+    {MEMBER("{'oneOf': [{'type': 'object', 'properties': {'x': " INTEGER
+            ", 'kind': {'const': 'a'}, 'v': {'type': 'number', 'enum': [1]}}, 'required': ['v', "
+            "'kind', 'x']}]}"),
+     {"{'a': {'kind': 'a', 'v': 1, 'x': 5}}"},
+     {"{'a': {'x': 5, 'kind': 'a', 'v': 1}}", "{'a': {'kind': 'a', 'x': 5, 'v': 1}}",
+      "{'a': {'kind': 'a', 'v': 1}}"}},
+    {"{" NAMED
+     ", 'oneOf': [{'properties': {'kind': {'const': 'a'}}, 'required': ['kind', 'name']}, "
+     "{'properties': {'kind': {'const': 'b'}}}]}",
+     {"{'kind': 'a', 'name': 'x'}", "{'name': 'x', 'kind': 'b'}"},
+     {"{'name': 'x', 'kind': 'a'}", "{'kind': 'b', 'name': 'x'}"}},
+};
+
 /* A format takes nothing away that some reader of it takes. */
 static const texts s_formats[] = {
     {"{'type': 'object', 'properties': {'u': {'type': 'string', 'format': 'uri'}, 'e': {'type': "
@@ -553,6 +568,7 @@ int main(void) {
     CHECK_ALL(s_values);
     CHECK_ALL(s_names);
     CHECK_ALL(s_open);
+    CHECK_ALL(s_order);
     CHECK_ALL(s_formats);
     test_many_branches();
     test_inheritance();

@@ -373,18 +373,37 @@ static omm_err add_required(rule *made, compiler *c, uint32_t others, json_t *wa
     return OMM_OK;
 }
 
+/* What tells one of several objects from the others. */
+static bool has_one_value(const json_t *schema) {
+    return json_object_get(schema, "const") ||
+           json_array_size(json_object_get(schema, "enum")) == 1;
+}
+
+/* In the order of the schema; but where that was not promised what has one value and has to be there comes first, so that of
+ * alternatives side by side one is left before their other members begin. */
+static omm_err compile_named(rule *made, compiler *c, json_t *properties, json_t *wanted) {
+    const char *name = NULL;
+    json_t *value = NULL;
+    for (int rest = c->lenient ? 0 : 1; rest < 2; rest++)
+        json_object_foreach(properties, name, value) {
+            const bool required = json_object_get(wanted, name) != NULL;
+            const bool first = c->lenient && required && has_one_value(value);
+            if (first == (rest == 1)) continue;
+            OMM_TRY(compile_member(made, c, name, value));
+            c->g->members[made->first + made->count - 1].required = required;
+        }
+    json_object_foreach(properties, name, value) {
+        json_object_del(wanted, name);
+    }
+    return OMM_OK;
+}
+
 static omm_err compile_members(rule *made, compiler *c, uint32_t others, json_t *properties,
                                json_t *wanted) {
     const size_t most = json_object_size(properties) + json_object_size(wanted);
-    const char *name = NULL;
-    json_t *value = NULL;
     OMM_TRY(grammar_add_members(&made->first, c->g, most));
     OMM_TRY(grammar_add_texts(&made->names, c->g, most));
-    json_object_foreach(properties, name, value) {
-        OMM_TRY(compile_member(made, c, name, value));
-        if (json_object_del(wanted, name) == 0)
-            c->g->members[made->first + made->count - 1].required = true;
-    }
+    OMM_TRY(compile_named(made, c, properties, wanted));
     OMM_TRY(add_required(made, c, others, wanted));
     uint32_t count = made->count;
     grammar_sort_texts(c->g, made->names, &count);
