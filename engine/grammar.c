@@ -7,6 +7,7 @@
 
 #define CAPACITY_LEAST 16u
 #define VISITED_MAX 256u /* choices inside choices */
+#define ANY_OBJECT 2u    /* of grammar_any's alternatives */
 
 /* ---- lists ------------------------------------------------------------------------------------- */
 
@@ -111,7 +112,8 @@ omm_err grammar_add_literals(uint32_t *out, omm_grammar *g, const char *const *t
 
 omm_err grammar_any(uint32_t *out, omm_grammar *g) {
     static const char *const words[] = {"true", "false", "null"};
-    static const rule_kind kinds[] = {RULE_STRING, RULE_NUMBER, RULE_OBJECT, RULE_ARRAY};
+    static const rule_kind kinds[] = {RULE_STRING, RULE_NUMBER, [ANY_OBJECT] = RULE_OBJECT,
+                                      RULE_ARRAY};
     rule choice = {.kind = RULE_CHOICE, .rest = RULE_NONE, .count = 5};
     uint32_t made[5] = {0};
     *out = g->any;
@@ -140,35 +142,56 @@ typedef struct walk {
     uint32_t found[GRAMMAR_THREADS_MAX], count; /* alternatives that are no choices */
     uint32_t visited[VISITED_MAX],
         visited_count; /* choices; their parts are looked at in this order */
+    bool cut;          /* there are more */
+    bool objects;      /* all of them are */
     uint32_t
         seen[OMM_GRAMMAR_RULES_MAX]; /* by rule: the choice, and 1, for which it was seen last */
 } walk;
 
-static omm_err visit(walk *w, const omm_grammar *g, uint32_t choice, uint32_t part) {
+static void visit(walk *w, const omm_grammar *g, uint32_t choice, uint32_t part) {
     const bool is_choice = g->rules[part].kind == RULE_CHOICE;
-    if (w->seen[part] == choice + 1) return OMM_OK;
+    if (w->seen[part] == choice + 1) return;
     w->seen[part] = choice + 1;
+    w->objects = w->objects && (is_choice || g->rules[part].kind == RULE_OBJECT);
     if (is_choice ? w->visited_count == VISITED_MAX : w->count == GRAMMAR_THREADS_MAX)
-        return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s: more than %u alternatives",
-                         path_of(g, choice), GRAMMAR_THREADS_MAX);
-    if (is_choice)
+        w->cut = true;
+    else if (is_choice)
         w->visited[w->visited_count++] = part;
     else
         w->found[w->count++] = part;
+}
+
+/* Of a wide choice with too many: any value, or object where all are; it is the only one then. */
+static omm_err find_any(walk *w, omm_grammar *g) {
+    uint32_t any = 0;
+    OMM_TRY(grammar_any(&any, g));
+    const uint32_t *parts = g->parts + g->rules[any].first;
+    const bool objects = w->objects && w->visited_count < VISITED_MAX;
+    w->count = objects ? 1 : g->rules[any].count;
+    memcpy(w->found, objects ? parts + ANY_OBJECT : parts, w->count * sizeof *w->found);
     return OMM_OK;
 }
 
 /* Alternatives in the order of the schema, but those of a choice inside behind those beside it. */
-static omm_err find_alternatives(walk *w, const omm_grammar *g, uint32_t choice) {
+static omm_err find_alternatives(walk *w, omm_grammar *g, uint32_t choice) {
     w->count = 0;
+    w->cut = false;
+    w->objects = true;
     w->visited_count = 1;
     w->visited[0] = choice;
     w->seen[choice] = choice + 1;
-    for (uint32_t i = 0; i < w->visited_count; i++) {
+    for (uint32_t i = 0; i < w->visited_count && !(w->cut && !w->objects); i++) {
         const rule *r = &g->rules[w->visited[i]];
-        for (uint32_t k = 0; k < r->count; k++)
-            OMM_TRY(visit(w, g, choice, g->parts[r->first + k]));
+        for (uint32_t k = 0; k < r->count; k++) visit(w, g, choice, g->parts[r->first + k]);
     }
+    if (w->cut && g->rules[choice].wide) return find_any(w, g);
+    if (w->cut && w->visited_count == VISITED_MAX)
+        return omm_raise(OMM_ERR_UNSUPPORTED,
+                         "%.200s: more than %u references and choices inside one another",
+                         path_of(g, choice), VISITED_MAX);
+    if (w->cut)
+        return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s: more than %u alternatives",
+                         path_of(g, choice), GRAMMAR_THREADS_MAX);
     if (w->count > 0) return OMM_OK;
     return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s: $ref leads back to where it stands",
                      path_of(g, choice));

@@ -51,6 +51,72 @@ static void test_multiplied(void) {
     }
 }
 
+/* So many alternatives of a member, or of what is in place of all arguments. */
+static json_t *alternatives(unsigned count, bool objects, bool is_root) {
+    json_t *all = json_array();
+    for (unsigned i = 0; i < count; i++)
+        json_array_append_new(all, objects
+                                       ? json_pack("{s:s, s:{s:{s:i}}}", "type", "object",
+                                                   "properties", "kind", "minLength", i)
+                                       : json_pack("{s:s, s:i}", "type", "string", "maxLength", i));
+    if (is_root) return json_pack("{s:o}", "anyOf", all);
+    return json_pack("{s:s, s:{s:{s:o}, s:{s:s}}}", "type", "object", "properties", "a", "anyOf",
+                     all, "b", "type", "null");
+}
+
+/* More than stand side by side cost that place its form and nothing else; of objects it stays one. */
+static void test_too_many(void) {
+    for (unsigned count = 32; count < 34; count++) {
+        for (int objects = 0; objects < 2; objects++) {
+            json_t *schema = alternatives(count, objects == 1, false);
+            omm_grammar *g = open_arguments(schema, false);
+            check(g, "many", "{'a': 'x', 'b': null}", !objects);
+            check(g, "many", "{'a': {'kind': 'x'}, 'b': null}", objects || count > 32);
+            check(g, "many", "{'a': {'other': 1}}", count > 32);
+            check(g, "many", "{'b': 1}", false);
+            omm_grammar_close(g);
+            json_decref(schema);
+        }
+        json_t *schema = alternatives(count, true, true);
+        omm_grammar *g = open_arguments(schema, false);
+        check(g, "many", "{'kind': 'x'}", true);
+        check(g, "many", "{'other': 1}", count > 32);
+        check(g, "many", "5", false);
+        omm_grammar_close(g);
+        json_decref(schema);
+    }
+}
+
+/* Through more references than are followed, which makes it any value. */
+static void test_chain(void) {
+    for (unsigned links = 200; links <= 300; links += 100) {
+        json_t *defs = json_object();
+        char name[16], next[32];
+        for (unsigned i = 0; i < links; i++) {
+            snprintf(name, sizeof name, "d%u", i);
+            snprintf(next, sizeof next, "#/$defs/d%u", i + 1);
+            json_object_set_new(defs, name, json_pack("{s:s}", "$ref", next));
+        }
+        snprintf(name, sizeof name, "d%u", links);
+        json_object_set_new(defs, name, json_pack("{s:s}", "type", "null"));
+        json_t *schema =
+            json_pack("{s:s, s:{s:{s:s}, s:{s:s}}, s:o}", "type", "object", "properties", "a",
+                      "$ref", "#/$defs/d0", "b", "type", "null", "$defs", defs);
+        omm_grammar *g = open_arguments(schema, false);
+        check(g, "chain", "{'a': null, 'b': null}", true);
+        check(g, "chain", "{'a': 1, 'b': null}", links > 256);
+        check(g, "chain", "{'a': null, 'b': 1}", false);
+        omm_grammar_close(g);
+        g = NULL;
+        const omm_err err = omm_grammar_open_schema(&g, schema);
+        CHECK_EQ(err, links > 256 ? OMM_ERR_UNSUPPORTED : OMM_OK);
+        if (err != OMM_OK)
+            CHECK(strstr(omm_err_sentence(), "more than 256 references and choices"));
+        omm_grammar_close(g);
+        json_decref(schema);
+    }
+}
+
 static void append(char *text, size_t *size, const char *more) {
     const size_t bytes = strlen(more);
     memcpy(text + *size, more, bytes + 1);
@@ -121,6 +187,8 @@ static void test_tokens(void) {
 
 int main(void) {
     test_multiplied();
+    test_too_many();
+    test_chain();
     test_deep();
     test_tokens();
     CHECK_EQ(omm_mem_live(), 0);
