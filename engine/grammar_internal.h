@@ -3,6 +3,7 @@
  *   grammar.c         rules: making, closing, and what is known of them before the first byte
  *   grammar_schema.c  JSON Schema --> rules
  *   grammar_lenient.c schemas of which something is left out, before that
+ *   grammar_gather.c  their members, by all that says something of them
  *   grammar_place.c   what $ref names
  *   grammar_format.c  formats --> regular expressions
  *   grammar_calls.c   tools --> rules
