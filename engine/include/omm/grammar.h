@@ -24,7 +24,8 @@
  * additionalProperties allows them (absent: any value, as the standard has it).  Their names are spelled without \u and \/,
  * so that none is one of `properties` in other letters; nothing keeps two of them from being equal.
  *
- * Alternatives that have begun alike are followed side by side, at most 32 of them: of more, those that stand first.
+ * Alternatives that have begun alike are followed side by side, at most 32 of them (those inside one another multiply): of more,
+ * those that stand first, but of tools that are not strict all, each as any value from where they were too many.
  * Values of enum and const are one alternative, however many they are, and so are schemas of nothing else in anyOf and oneOf.
  * Values nest up to 64 deep; none is begun that has no room to be ended.
  *
@@ -80,7 +81,8 @@ typedef struct omm_grammar_calls {
 } omm_grammar_calls;
 
 /* Objects of parameters that name properties have no others, unless additionalProperties says so: what a tool takes it names.
- * Of a tool that is not strict, keywords that are not supported mean nothing, but what they name may stand (grammar_lenient.c);
+ * Of a tool that is not strict, keywords that are not supported mean nothing, but what they name may stand (grammar_lenient.c),
+ * members that are required and have one value come first, and formats are wide (grammar_format.c);
  * where nothing is left any value may stand, and where no grammar is made of all of it the arguments are any object.
  * Errors: as open_schema, with the name of a tool that is strict; UNSUPPORTED (no text begins with `begun`). */
 OMM_CHECKED omm_err omm_grammar_open_calls(omm_grammar **out, const omm_grammar_calls *calls);
