@@ -155,8 +155,9 @@ bool lenient_has_members(const json_t *schema, bool is_alone);
 json_t *lenient_typed(json_t *schema, const char *key);
 /* May lenient_with_type make another one of it?  alone: lenient_keyword. */
 bool lenient_has_type(const json_t *schema, const char *alone);
-/* A new reference: the schema, or where its type stands elsewhere than what it describes a copy that has both. */
-json_t *lenient_with_type(json_t *root, json_t *schema, looks *l);
+/* A new reference: the schema, or where its type stands elsewhere than what it describes a copy that has both.  known: a list of
+ * what was made so of this root, at first empty. */
+json_t *lenient_with_type(json_t *root, json_t *schema, json_t *known, looks *l);
 json_t *lenient_members(json_t *root, json_t *schema, looks *l);
 /* grammar_format.c: what a text of that format matches, or (wide) anything that somebody reads as one; NULL: it is not known. */
 const char *grammar_format(const char *name, bool wide);

@@ -104,6 +104,18 @@ static json_t *copy_with_type(json_t *schema, json_t *type) {
     return made;
 }
 
+/* The same one where it was made before: a choice may have itself behind its alternatives.  known: what, the type, the copy. */
+static json_t *typed_once(json_t *known, json_t *schema, json_t *type) {
+    for (size_t i = 0; i < json_array_size(known); i += 3)
+        if (json_array_get(known, i) == schema && json_array_get(known, i + 1) == type)
+            return json_incref(json_array_get(known, i + 2));
+    json_t *made = copy_with_type(schema, type);
+    json_array_append(known, schema);
+    json_array_append(known, type);
+    json_array_append(known, made);
+    return made;
+}
+
 bool lenient_has_type(const json_t *schema, const char *alone) {
     const bool has_type = json_object_get(schema, "type") != NULL;
     if (!alone)
@@ -111,7 +123,7 @@ bool lenient_has_type(const json_t *schema, const char *alone) {
     return has_type && strcmp(alone, "enum") != 0 && strcmp(alone, "const") != 0;
 }
 
-json_t *lenient_with_type(json_t *root, json_t *schema, looks *l) {
+json_t *lenient_with_type(json_t *root, json_t *schema, json_t *known, looks *l) {
     gatherer w = {.root = root, .looks = l};
     json_t *type = json_object_get(schema, "type"), *behind = behind_alone(&w, schema);
     if (type && !behind) return json_pack("{s:O}", "type", type); /* not looked at */
@@ -122,7 +134,7 @@ json_t *lenient_with_type(json_t *root, json_t *schema, looks *l) {
     if (!type || !json_is_object(behind) || grammar_has_base(root, behind) ||
         held_type(&w, behind, 0))
         return json_incref(schema);
-    return copy_with_type(behind, type);
+    return typed_once(known, behind, type);
 }
 
 /* ---- members ------------------------------------------------------------------------------------- */

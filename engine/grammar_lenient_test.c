@@ -457,6 +457,21 @@ static void test_inside_itself(void) {
     }
 }
 
+/* A choice that has itself among its alternatives, which are to have a type that stands elsewhere. */
+static void test_choice_of_itself(void) {
+    static const char schema[] =
+        MEMBER_OF("{'type': ['object', 'null'], 'oneOf': [{'$ref': '#/$defs/X'}]}", "X",
+                  "{'anyOf': [{'$ref': '#/$defs/X'}, {'properties': {'v': " INTEGER "}}]}");
+    json_t *root = parse(schema);
+    omm_grammar *g = open_arguments(root, false);
+    CHECK(g->rule_count < 60);
+    check(g, schema, "{'a': null}", true);
+    check(g, schema, "{'a': {'v': 1}}", true);
+    check(g, schema, "{'a': {'v': 'x'}}", false);
+    omm_grammar_close(g);
+    json_decref(root);
+}
+
 static uint32_t looks_of(json_t *schema) {
     looks l = {0, LOOKS_MAX};
     json_decref(lenient_members(schema, schema, &l));
@@ -574,6 +589,7 @@ int main(void) {
     test_inheritance();
     test_bounded();
     test_inside_itself();
+    test_choice_of_itself();
     test_pointers();
     test_counted();
     test_compared();

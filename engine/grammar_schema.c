@@ -34,6 +34,7 @@ typedef struct compiler {
     unsigned depth;
     json_t *target; /* that is compiled */
     json_t *made;   /* a list of what schemas were made for that; or NULL */
+    json_t *typed;  /* lenient_with_type */
     bool lenient;   /* what is not supported is left out; where nothing is left it is any value */
     bool closed;    /* objects that name properties have no others unless they say so */
     char path[PATH_BYTES_MAX];
@@ -750,7 +751,7 @@ static omm_err compile_plain(uint32_t *out, compiler *c, json_t *schema) {
 
 /* With a type that stands elsewhere. */
 static omm_err compile_with_type(uint32_t *out, compiler *c, json_t *schema) {
-    json_t *made = lenient_with_type(c->root, schema, &c->g->looks);
+    json_t *made = lenient_with_type(c->root, schema, c->typed, &c->g->looks);
     OMM_TRY(keep_made(c, made));
     return made == schema ? compile_plain(out, c, schema) : compile_lenient(out, c, made);
 }
@@ -820,8 +821,10 @@ static omm_err compile_root(uint32_t *out, omm_grammar *g, json_t *schema, const
     c->g = g;
     c->lenient = lenient;
     c->closed = closed;
+    c->typed = json_array();
     const omm_err err = compile_targets(out, c, path);
     json_decref(c->made);
+    json_decref(c->typed);
     omm_free(c->targets);
     omm_free(c);
     return err;
