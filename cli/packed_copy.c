@@ -8,12 +8,10 @@
 
 /* Somebody else's is left alone; what cannot be used is made anew, and why is said. */
 static bool is_to_be_made(omm_err err) {
-    if (err == OMM_ERR_NOT_FOUND) return true;
-    if (err != OMM_ERR_FORMAT && err != OMM_ERR_VERSION && err != OMM_ERR_SIZE &&
-        err != OMM_ERR_MISMATCH)
-        return false;
-    fprintf(stderr, "packed copy: %s\n", omm_err_sentence());
-    return true;
+    const bool is_void = omm_packed_is_void(err);
+    if (is_void && err != OMM_ERR_NOT_FOUND)
+        fprintf(stderr, "packed copy: %s\n", omm_err_sentence());
+    return is_void;
 }
 
 static omm_err make_and_open(omm_packed *out, const omm_gguf *gguf, const char *model,

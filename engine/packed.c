@@ -225,6 +225,11 @@ omm_err omm_packed_open(omm_packed *out, const omm_gguf *gguf, const char *model
     return err == OMM_ERR_NOT_FOUND ? omm_raise(err, "%s has no packed copy", model) : err;
 }
 
+bool omm_packed_is_void(omm_err err) {
+    return err == OMM_ERR_NOT_FOUND || err == OMM_ERR_FORMAT || err == OMM_ERR_VERSION ||
+           err == OMM_ERR_SIZE || err == OMM_ERR_MISMATCH;
+}
+
 void omm_packed_close(omm_packed *packed) {
     omm_map_close(&packed->map);
     packed->path[0] = 0;
@@ -343,11 +348,12 @@ static omm_err make_at(const place *p, const omm_gguf *gguf, omm_model *outline,
 static omm_err make(omm_packed *out, place *p, const omm_gguf *gguf, const char *model,
                     omm_pool *pool) {
     omm_model outline;
-    if (open_at(out, p->path, gguf) == OMM_OK) return OMM_OK; /* by another program, just now */
+    omm_err err = open_at(out, p->path, gguf); /* another program may have made it just now */
+    if (err == OMM_OK || !omm_packed_is_void(err)) return err;
     OMM_TRY(model_outline_rows(&outline, gguf));
     sweep(p);
     wait_for_tick(gguf);
-    omm_err err = make_at(p, gguf, &outline, model, pool);
+    err = make_at(p, gguf, &outline, model, pool);
     omm_model_fini(&outline);
     return err == OMM_OK ? open_at(out, p->path, gguf) : err;
 }

@@ -34,15 +34,17 @@ typedef struct omm_packed {
 
 /* The copy of the model that was opened as `model`, the path of any of its files.  Release with omm_packed_close,
  * after the models that were loaded from it.
- * Errors: NOT_FOUND (none is there), FORMAT, VERSION, SIZE, MISMATCH (others have more rights than to the model): to be
- * made anew; STATE (somebody else's), IO, TOO_BIG (path). */
+ * Errors: NOT_FOUND (none is there), FORMAT, VERSION, SIZE, MISMATCH (others have more rights than to the model); STATE
+ * (somebody else's), IO, TOO_BIG (path). */
 OMM_CHECKED omm_err omm_packed_open(omm_packed *out, const omm_gguf *gguf, const char *model);
+/* By that error, nothing is there that could be used, and making one takes nothing from anybody. */
+bool omm_packed_is_void(omm_err err);
 void omm_packed_close(omm_packed *packed);
 
-/* Make it and open it.  Those of earlier states of this model are removed before, as far as they can be.  Takes memory
+/* Make it, where there is none or a void one, and open it.  Those of earlier states of this model are removed before, as far as they can be.  Takes memory
  * for the largest matrix, and as much disk as the model; the threads of `pool` pack (NULL: this one alone).
  * Errors: those of omm_model_load, IO (no room among it), STATE (another program makes it; the model changed meanwhile;
- * what this user makes there would be somebody else's), MISMATCH (others would have more rights than to the model),
+ * it is somebody else's, or what this user makes there would be), MISMATCH (others would have more rights than to the model),
  * TOO_BIG (path); then none is there. */
 OMM_CHECKED omm_err omm_packed_make(omm_packed *out, const omm_gguf *gguf, const char *model,
                                     omm_pool *pool);
