@@ -289,6 +289,8 @@ static void test_name(void) {
     omm_packed p;
     CHECK_OK(omm_dir_names(s_dir, remove_name, NULL));
     write_tiny(&(tiny_options){.format = OMM_FORMAT_Q8_0});
+    const struct timespec past[2] = {{.tv_sec = 12345}, {.tv_sec = 67890}};
+    CHECK_EQ(utimensat(AT_FDCWD, s_path, past, 0), 0); /* other than that of the change */
     refused(OMM_ERR_NOT_FOUND, "m.gguf has no packed copy");
     open_made(&p, &g, s_path);
     check_name_and_header(&p, (const char *const[]){s_path}, 1);
@@ -593,6 +595,44 @@ static void test_owners(void) {
     CHECK_OK(omm_file_remove(path));
 }
 
+/* A file system that gives all files rights of its own: the linker leads this call here (CMakeLists.txt). */
+static uint32_t s_own_rights; /* 0: none */
+omm_err __real_omm_file_out_state(omm_file_state *out, const omm_file_out *file);
+omm_err __wrap_omm_file_out_state(omm_file_state *out, const omm_file_out *file);
+omm_err __wrap_omm_file_out_state(omm_file_state *out, const omm_file_out *file) {
+    OMM_TRY(__real_omm_file_out_state(out, file));
+    if (s_own_rights) out->mode = s_own_rights;
+    return OMM_OK;
+}
+
+/* A copy that would be refused at every start is not made at every start; nor one in memory. */
+static void test_not_begun(void) {
+    char path[OMM_PATH_MAX];
+    struct stat st;
+    omm_gguf g;
+    omm_packed p;
+    write_tiny(&(tiny_options){.format = OMM_FORMAT_Q8_0});
+    CHECK_OK(omm_gguf_open(&g, s_path));
+    s_own_rights = 0777;
+    CHECK_ERR(omm_packed_make(&p, &g, s_path, NULL), OMM_ERR_MISMATCH);
+    says("has rights 777, and the model 644");
+    s_own_rights = 0;
+    omm_gguf_close(&g);
+    refused(OMM_ERR_NOT_FOUND, "has no packed copy");
+    if (stat("/dev/shm", &st) != 0 || access("/dev/shm", W_OK) != 0) return;
+    snprintf(path, sizeof path, "/dev/shm/omm-packed-%ld.gguf", (long)getpid());
+    omm_buf file;
+    omm_buf_init(&file, 1 << 24);
+    CHECK_OK(omm_file_read(&file, s_path));
+    CHECK_OK(omm_file_write_fast(path, omm_buf_view(&file), 0600));
+    CHECK_OK(omm_gguf_open(&g, path));
+    CHECK_ERR(omm_packed_make(&p, &g, path, NULL), OMM_ERR_IO);
+    says("/dev/shm keeps no files");
+    omm_gguf_close(&g);
+    CHECK_OK(omm_file_remove(path));
+    omm_buf_fini(&file);
+}
+
 /* ---- failures -------------------------------------------------------------------------------- */
 
 static void nothing_made(omm_err err, const char *why) {
@@ -711,7 +751,8 @@ static void test_split(void) {
     omm_model_fini(&model);
     omm_packed_close(&p);
     omm_gguf_close(&g);
-    for (unsigned no = 0; no < 2; no++) {
+    for (unsigned i = 0; i < 2; i++) {
+        const unsigned no = 1 - i; /* the second first: its rights count as well */
         CHECK_EQ(copies(), 1);
         CHECK_OK(omm_gguf_open(&g, parts[no]));
         CHECK_OK(omm_packed_open(&p, &g, parts[no]));
@@ -820,6 +861,7 @@ int main(void) {
     test_rights();
     test_link();
     test_owners();
+    test_not_begun();
     test_failures();
     test_out_of_memory();
     test_split();
