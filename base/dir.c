@@ -116,7 +116,7 @@ omm_err omm_dir_make_private(const char *path) {
 
 /* --- remove --- */
 
-static omm_err remove_content(int fd, const char *name, int depth);
+static omm_err remove_content(int fd, const char *path, int depth);
 
 static omm_err remove_entry(int folder, const char *name, int depth) {
     if (unlinkat(folder, name, 0) == 0 || errno == ENOENT) return OMM_OK;
@@ -130,26 +130,33 @@ static omm_err remove_entry(int folder, const char *name, int depth) {
     return OMM_OK;
 }
 
+/* The next name but "." and ".."; NULL: there are no more. */
+static omm_err next_name(const char **name, DIR *dir, const char *path) {
+    const struct dirent *entry = NULL;
+    do {
+        errno = 0;
+        entry = readdir(dir);
+        if (!entry && errno != 0)
+            return omm_raise(OMM_ERR_IO, "read folder %s: %s", path, strerror(errno));
+    } while (entry && (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0));
+    *name = entry ? entry->d_name : NULL;
+    return OMM_OK;
+}
+
 /* Takes `fd`.  By descriptors, so that a folder swapped for a link meanwhile is not followed. */
-static omm_err remove_content(int fd, const char *name, int depth) {
+static omm_err remove_content(int fd, const char *path, int depth) {
+    const char *name = NULL;
     DIR *dir = depth <= DEPTH_MAX ? fdopendir(fd) : NULL;
     if (!dir) {
-        omm_err err = omm_raise(OMM_ERR_IO, "read folder %s: %s", name,
+        omm_err err = omm_raise(OMM_ERR_IO, "read folder %s: %s", path,
                                 depth <= DEPTH_MAX ? strerror(errno) : "nested too deep");
         close(fd);
         return err;
     }
-    omm_err err = OMM_OK;
-    while (err == OMM_OK) {
-        errno = 0;
-        const struct dirent *entry = readdir(dir);
-        if (!entry) {
-            if (errno != 0)
-                err = omm_raise(OMM_ERR_IO, "read folder %s: %s", name, strerror(errno));
-            break;
-        }
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-        err = remove_entry(fd, entry->d_name, depth + 1);
+    omm_err err = next_name(&name, dir, path);
+    while (err == OMM_OK && name) {
+        err = remove_entry(fd, name, depth + 1);
+        if (err == OMM_OK) err = next_name(&name, dir, path);
     }
     closedir(dir);
     return err;
@@ -168,21 +175,15 @@ omm_err omm_dir_remove(const char *path) {
 /* --- names --- */
 
 omm_err omm_dir_names(const char *path, omm_dir_each each, void *ud) {
+    const char *name = NULL;
     DIR *dir = opendir(path);
     if (!dir)
         return omm_raise(errno == ENOENT ? OMM_ERR_NOT_FOUND : OMM_ERR_IO, "open folder %s: %s",
                          path, strerror(errno));
-    omm_err err = OMM_OK;
-    while (err == OMM_OK) {
-        errno = 0;
-        const struct dirent *entry = readdir(dir);
-        if (!entry) {
-            if (errno != 0)
-                err = omm_raise(OMM_ERR_IO, "read folder %s: %s", path, strerror(errno));
-            break;
-        }
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            err = each(ud, entry->d_name);
+    omm_err err = next_name(&name, dir, path);
+    while (err == OMM_OK && name) {
+        err = each(ud, name);
+        if (err == OMM_OK) err = next_name(&name, dir, path);
     }
     closedir(dir);
     return err;
