@@ -561,14 +561,20 @@ static void test_link(void) {
     accepted();
 }
 
+/* False, and said: nobody but root can, and not in every container. */
+static bool gives_away(const char *path, uid_t to) {
+    if (geteuid() == 0 && chown(path, to, (gid_t)-1) == 0) return true;
+    fprintf(stderr, "skipped, %s: this user cannot give files away\n", path);
+    return false;
+}
+
 /* Of this user, of root, of the model's owner; of nobody else, even if that is who made a part of the model. */
 static void test_owners(void) {
     enum { ME = 12345, OWNER = 54321, OTHER = 777 };
     char path[OMM_PATH_MAX];
-    if (geteuid() != 0) return; /* nobody else can give a file away */
+    if (!gives_away(s_path, OWNER)) return;
     CHECK_EQ(chmod(s_dir, 0755), 0);
     CHECK_EQ(chmod(s_path, 0644), 0);
-    CHECK_EQ(chown(s_path, OWNER, (gid_t)-1), 0);
     make_again();
     copy_path(path);
     CHECK_EQ(seteuid(ME), 0);
@@ -778,8 +784,7 @@ static void test_split_owners(void) {
     char path[OMM_PATH_MAX];
     omm_gguf g;
     omm_packed p;
-    if (geteuid() != 0) return; /* as in test_owners */
-    CHECK_EQ(chown(part_name(0), 54321, (gid_t)-1), 0);
+    if (!gives_away(part_name(0), 54321)) return;
     open_made(&p, &g, part_name(0));
     memcpy(path, p.path, sizeof path);
     omm_packed_close(&p);
