@@ -11,8 +11,9 @@
             "once, and --stream reads without packing"                                             \
     }
 
-/* With `wanted`, the copy of what is open as `model`; where none can be used it is made by the threads of `pool`.  Lines
- * on stderr name it, or warn of what is in the way: then out->map is empty, and the model is loaded as without.  Release with omm_packed_close, after the model. */
+/* With `wanted`, the copy of what is open as `model`; where none can be used it is made by the threads of
+ * `pool`.  Lines on stderr name it, or warn of what is in the way: then out->map is empty, and the model is
+ * loaded as without.  Release with omm_packed_close, after the model. */
 void cli_packed_open(omm_packed *out, bool wanted, const omm_gguf *gguf, const char *model,
                      omm_pool *pool);
 /* omm_model_load_packed where the copy is open, else omm_model_load_streamed. */

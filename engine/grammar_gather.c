@@ -172,8 +172,6 @@ static json_t *join_ways(gatherer *w, json_t *list) {
     return made;
 }
 
-/* A new reference: of a name what holds, else what may, else any value.  others: how members without a name may be; NULL: there
- * are none.  What may hold may as well not, and the member is one of these then. */
 json_t *gather_join(gatherer *w, json_t *others) {
     json_t *made = json_copy(w->held), *value = NULL;
     const char *name = NULL;
@@ -216,7 +214,6 @@ static void add_member(gatherer *w, const char *name, json_t *schema, standing h
     if (how == IS_ASKED) add_way(w, name, json_true());
 }
 
-/* Others than those that are named may stand. */
 bool gather_has_others(const json_t *schema) {
     static const char *const keys[] = {"additionalProperties", "unevaluatedProperties"};
     for (size_t i = 0; i < 2; i++) {
@@ -278,7 +275,6 @@ static void gather_dependent(gatherer *w, json_t *dependent, standing how, unsig
     }
 }
 
-/* What stands beside its own properties. */
 void gather_beside(gatherer *w, const json_t *schema, standing how, unsigned depth) {
     static const char *const dependent[] = {"dependentSchemas", "dependentRequired",
                                             "dependencies"};

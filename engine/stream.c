@@ -34,8 +34,8 @@ uint64_t model_stream_page_bytes(const omm_model *model, uint32_t resident) {
 
 omm_err model_stream_init(model_stream *s, const omm_model *model) {
     *s = (model_stream){.model = model, .index = UINT32_MAX};
-    for (unsigned t = 0; model->gguf && t < OMM_LORA_TARGET_COUNT;
-         t++) { /* else nothing is packed */
+    if (!model->gguf) return OMM_OK; /* nothing is packed */
+    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
         s->room_bytes[t] = (size_t)most_packed(model, model->resident, t);
         s->rooms[t] = (uint8_t *)omm_alloc_huge(s->room_bytes[t]);
         if (s->rooms[t]) continue;

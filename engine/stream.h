@@ -1,10 +1,11 @@
 /* stream.h - layers that the model does not hold: each is read from the file and packed when its turn
- * comes, into memory for one layer.
+ * comes, into memory for one layer.  Of a packed copy (omm/packed.h) it is used where it lies in the map.
  *
  *   resident layers ...  | streamed: r | r + 1 | ... | last |   back to r in the next pass
  *                                       ask the system for this one's pages, then pack r
  *
- * The file's pages of a matrix are let go as soon as it is packed.  Packing is that of loading, so the
+ * The file's pages of a matrix are let go as soon as it is packed, those of a copy when the next layer has
+ * its turn.  Packing is that of loading, so the
  * results are those of a model in memory, to the bit; so are its errors.
  *
  * Inside engine only.  Depends on: model, quant.  Threads: those of the graph that owns it.
@@ -22,7 +23,7 @@ typedef struct model_stream {
     size_t room_bytes[OMM_LORA_TARGET_COUNT];
 } model_stream;
 
-/* Memory for a layer, if the model is streamed; it is borrowed.  Errors: NOMEM; then nothing is held. */
+/* Memory for a layer, if the model is streamed from its file; it is borrowed.  Errors: NOMEM; then nothing is held. */
 OMM_CHECKED omm_err model_stream_init(model_stream *s, const omm_model *model);
 void model_stream_fini(model_stream *s);
 
