@@ -243,9 +243,9 @@ static void logits_of(float *out, const omm_compute *c, const omm_model *model, 
 static double difference(const float *got, const double *want, size_t count) {
     double low = want[0], high = want[0], worst = 0.0;
     for (size_t i = 0; i < count; i++) {
-        low = fmin(low, want[i]);
-        high = fmax(high, want[i]);
-        worst = fmax(worst, fabs(want[i] - (double)got[i]));
+        if (want[i] < low) low = want[i]; /* gcc 12 for AArch64 breaks down over fmin here */
+        if (want[i] > high) high = want[i];
+        worst = worse_of(worst, fabs(want[i] - (double)got[i]));
     }
     return worst / (high - low);
 }

@@ -149,7 +149,7 @@ static void takes_int8(const rig *r, const omm_compute *c) {
         }
     }
     for (size_t v = 0; v < VOCAB; v++) {
-        worst = fmax(worst, fabs((double)s_got[v] - (double)s_want[2][v]));
+        worst = worse_of(worst, fabs((double)s_got[v] - (double)s_want[2][v]));
         spread = fmax(spread, fabs((double)s_want[2][v]));
     }
     CHECK(worst < 0.02 * spread);

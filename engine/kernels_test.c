@@ -386,10 +386,11 @@ static void bounded_functions_are_close(const omm_compute *c) {
             uint32_t bits = b | (uint32_t)sign << 31;
             memcpy(&x, &bits, 4);
             omm_vec_softcap(c, &y, &x, 1.0f, 1);
-            worst_tanh = fmax(worst_tanh, ulps(y, tanh((double)x)));
+            worst_tanh = worse_of(worst_tanh, ulps(y, tanh((double)x)));
             omm_geglu_forward(c, &y, &x, &one, 1);
             double d = (double)x, u = 0.7978845608028654 * (d + 0.044715 * d * d * d);
-            worst_gelu = fmax(worst_gelu, fabs((double)y - 0.5 * d * (1.0 + tanh(u))) / fabs(d));
+            worst_gelu =
+                worse_of(worst_gelu, fabs((double)y - 0.5 * d * (1.0 + tanh(u))) / fabs(d));
         }
     printf("tanh %.3f ulp, gelu %.2e of |x|\n", worst_tanh, worst_gelu);
     CHECK(worst_tanh <= tanh_ulp_max && worst_gelu <= gelu_relative_max);

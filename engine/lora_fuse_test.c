@@ -239,7 +239,7 @@ static void check_logits(const omm_lora *lora, const omm_buf *merged) {
     for (size_t i = 0; i < LOGITS; i++) {
         low = fmin(low, (double)with[i]);
         high = fmax(high, (double)with[i]);
-        off = fmax(off, fabs((double)with[i] - (double)inside[i]));
+        off = worse_of(off, fabs((double)with[i] - (double)inside[i]));
         moved = fmax(moved, fabs((double)with[i] - (double)base[i]));
     }
     printf("merged: off by %.1e of the spread\n", off / (high - low));

@@ -390,7 +390,7 @@ static void test_logits(void) {
     for (size_t i = 0; i < (size_t)LENGTH * TINY_VOCAB; i++) {
         low = fmin(low, (double)with[i]);
         high = fmax(high, (double)with[i]);
-        off = fmax(off, fabs((double)with[i] - (double)merged[i]));
+        off = worse_of(off, fabs((double)with[i] - (double)merged[i]));
         moved = fmax(moved, fabs((double)with[i] - (double)base[i]));
     }
     if (off > CLOSE * (high - low))

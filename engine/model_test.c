@@ -61,7 +61,7 @@ static double worst_kl(const float *want, const float *got, size_t rows, size_t 
             double p = exp((double)want[i] - lw);
             kl += p * (((double)want[i] - lw) - ((double)got[i] - lg));
         }
-        worst = kl > worst ? kl : worst;
+        worst = worse_of(worst, kl);
     }
     return worst;
 }
@@ -73,7 +73,7 @@ static double difference(const float *want, const float *got, size_t count) {
         low = want[i] < low ? want[i] : low;
         high = want[i] > high ? want[i] : high;
         double d = fabs((double)want[i] - (double)got[i]);
-        worst = d > worst ? d : worst;
+        worst = worse_of(worst, d);
     }
     return worst / ((double)high - (double)low);
 }

@@ -75,8 +75,7 @@ static double difference(const float *want, const float *got) {
         low = want[i] < low ? want[i] : low;
         high = want[i] > high ? want[i] : high;
         double d = fabs((double)want[i] - (double)got[i]);
-        CHECK(!isnan(d));
-        worst = d > worst ? d : worst;
+        worst = worse_of(worst, d);
     }
     return worst / ((double)high - (double)low);
 }

@@ -34,7 +34,7 @@ static void against_double(void) {
         adamw_update(&s, &r, (float)rate, (uint32_t)step, 0, 11); /* any split */
         adamw_update(&s, &r, (float)rate, (uint32_t)step, 11, N);
     }
-    for (int i = 0; i < N; i++) worst = fmax(worst, fabs((double)w[i] - dw[i]));
+    for (int i = 0; i < N; i++) worst = worse_of(worst, fabs((double)w[i] - dw[i]));
     printf("adamw: largest difference from double %.2e\n", worst);
     CHECK(worst < s_tolerance);
 }

@@ -240,7 +240,7 @@ static void core_gradient(test_rig *r) {
         if (error > s_slope_tolerance)
             fprintf(stderr, "%s: slope %.6g, gradient norm %.6g\n", x->name, slope, norm);
         CHECK(error <= s_slope_tolerance);
-        worst = fmax(worst, error);
+        worst = worse_of(worst, error);
     }
     printf("gradient of cores: largest relative error %.1e\n", worst);
     omm_free(direction);

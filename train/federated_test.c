@@ -174,7 +174,7 @@ static void mean_is_exact(test_rig *r) {
     CHECK_OK(omm_federated_adapter(&both, &f, values.values, &r->compute));
     for (size_t i = 0; i < both.value_count; i++) {
         const double mean = ((double)one.values[i] + (double)two.values[i]) / 2;
-        worst = fmax(worst, fabs(mean - (double)both.values[i]));
+        worst = worse_of(worst, fabs(mean - (double)both.values[i]));
     }
     printf("mean of cores: at most %.1e from the mean of the adapters\n", worst);
     CHECK(worst < s_mean_tolerance);

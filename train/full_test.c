@@ -137,7 +137,7 @@ static void central_differences(const omm_dataset *data, const char *what, const
     memcpy(gradient, r.sums.gradient, r.tensors.value_count * sizeof *gradient);
     for (size_t i = 0; i < r.tensors.count; i++)
         for (unsigned part = 0; part < parts; part++)
-            worst = fmax(worst, check_part(&r, gradient, &r.tensors.items[i], part, parts));
+            worst = worse_of(worst, check_part(&r, gradient, &r.tensors.items[i], part, parts));
     printf("central differences, %s, %s: %zu tensors, largest relative error %.2e\n", arch->name,
            what, r.tensors.count, worst);
     omm_free(gradient);

@@ -94,7 +94,7 @@ static double off_orthonormal(const rig *r, size_t columns) {
             double dot = 0;
             for (size_t i = 0; i < n; i++)
                 dot += (double)r->p[i * RANK + a] * (double)r->p[i * RANK + b];
-            off = fmax(off, fabs(dot - (a == b && a < columns)));
+            off = worse_of(off, fabs(dot - (a == b && a < columns)));
         }
     return off;
 }

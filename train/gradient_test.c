@@ -102,9 +102,9 @@ static void compare_entries(const omm_lora *lora, const float *gradient, json_t 
                 fprintf(stderr, "%s [%zu][%zu]: %.9g, reference %.9g\n", name, row, col, got, want);
             CHECK(error <= allowed);
             if (is_small)
-                worst_small = fmax(worst_small, error);
+                worst_small = worse_of(worst_small, error);
             else
-                worst = fmax(worst, error / size);
+                worst = worse_of(worst, error / size);
         }
     }
     CHECK(compared > 50);
@@ -290,7 +290,7 @@ static void differences_of(const tiny_arch *arch, const omm_recipe *recipe, floa
     for (size_t i = 0; i < lora.tensor_count; i++) {
         double error =
             check_tensor(&r.g, &lora, gradient, values, &lora.tensors[i], p.examples, 3, &dropout);
-        if (error > worst) worst = error;
+        worst = worse_of(worst, error);
     }
     printf("central differences, %s, targets %#x %s, ranks %s, dropout %g: largest relative error "
            "%.2e\n",

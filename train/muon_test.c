@@ -75,7 +75,7 @@ static void known_singular_values(const omm_compute *c, size_t rows, size_t cols
             for (size_t b = 0; b < DIRECTIONS; b++) {
                 const double want = a == b ? rounds(lengths[a] / sqrt(whole)) : 0;
                 double *at = &worst[a > 1 || b > 1];
-                *at = fmax(*at, fabs(share_of(&r, move, a, b) - want));
+                *at = worse_of(*at, fabs(share_of(&r, move, a, b) - want));
             }
     }
     printf("%zu x %zu: largest distance from double %.1e, %.1e\n", rows, cols, worst[0], worst[1]);

@@ -19,7 +19,7 @@ static float pseudo(int i, int step) {
 static double distance(const float *a, const double *b) {
     double worst = 0, largest = 0;
     for (int i = 0; i < N; i++) {
-        worst = fmax(worst, fabs((double)a[i] - b[i]));
+        worst = worse_of(worst, fabs((double)a[i] - b[i]));
         largest = fmax(largest, fabs(b[i]));
     }
     return worst / largest;

@@ -164,7 +164,7 @@ static void check_option(test_rig *rig, const option *o) {
         omm_rng_init(&options.seed, OMM_PURPOSE_DROPOUT, rig->recipe.seed_lane, o->steps - 1);
     double *g = gradient_of_step(t, o, before), worst = 0;
     for (size_t i = 0; i < t->moved->tensor_count; i++)
-        worst = fmax(worst, check_tensor(t, &lane, o, before, g, &t->moved->tensors[i]));
+        worst = worse_of(worst, check_tensor(t, &lane, o, before, g, &t->moved->tensors[i]));
     printf("%s: largest relative error %.2e\n", o->name, worst);
     omm_free(g);
     omm_free(before);

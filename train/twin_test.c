@@ -286,7 +286,7 @@ static double way_error(const omm_lora *ours, const state *s, const omm_recipe *
         }
         const bool frozen = is_frozen(r, t);
         CHECK(frozen ? difference == 0 && way == 0 : way > 0);
-        if (!frozen) worst = fmax(worst, sqrt(difference / way));
+        if (!frozen) worst = worse_of(worst, sqrt(difference / way));
     }
     return worst;
 }
@@ -324,9 +324,9 @@ static void compare(const rig *g, const twin *t, const omm_model *model, const o
         update(&s, r, moved, step, norm);
         CHECK_OK(omm_trainer_step(trainer, &report));
         CHECK_EQ(report.learned, b.learned);
-        loss_worst = fmax(loss_worst, relative((double)report.loss, loss));
-        norm_worst = fmax(norm_worst, relative((double)report.grad_norm, norm));
-        way_worst = fmax(way_worst, way_error(moved, &s, r));
+        loss_worst = worse_of(loss_worst, relative((double)report.loss, loss));
+        norm_worst = worse_of(norm_worst, relative((double)report.grad_norm, norm));
+        way_worst = worse_of(way_worst, way_error(moved, &s, r));
         place += b.count;
     }
     printf("%-7s %-38s errors: loss %.1e, gradient norm %.1e, way of a tensor %.1e\n", v->arch.name,
