@@ -157,48 +157,71 @@ static omm_err write_plain(omm_buf *out, const json_t *value) {
     return w.err;
 }
 
-static omm_err write_spaced(omm_buf *out, json_t *value, unsigned depth);
+/* Where a value stands: inside so many others, each entry on a line that many spaces in for each; 0: all on one line. */
+typedef struct place {
+    unsigned depth, indent;
+} place;
 
-static omm_err write_array(omm_buf *out, const json_t *array, unsigned depth) {
+static omm_err write_at(omm_buf *out, json_t *value, place at);
+
+/* In front of an entry, or (ends) of the bracket behind the last one. */
+static omm_err write_break(omm_buf *out, place at, bool first, bool ends) {
+    if (!first && !ends) OMM_TRY(omm_buf_append(out, ",", 1));
+    if (at.indent == 0) return first || ends ? OMM_OK : omm_buf_append(out, " ", 1);
+    const unsigned depth = ends ? at.depth - 1 : at.depth;
+    OMM_TRY(omm_buf_append(out, "\n", 1));
+    for (unsigned i = 0; i < depth * at.indent; i++) OMM_TRY(omm_buf_append(out, " ", 1));
+    return OMM_OK;
+}
+
+static omm_err write_array(omm_buf *out, const json_t *array, place at) {
     OMM_TRY(omm_buf_append(out, "[", 1));
     for (size_t i = 0; i < json_array_size(array); i++) {
-        if (i > 0) OMM_TRY(omm_buf_append(out, ", ", 2));
-        OMM_TRY(write_spaced(out, json_array_get(array, i), depth));
+        OMM_TRY(write_break(out, at, i == 0, false));
+        OMM_TRY(write_at(out, json_array_get(array, i), at));
     }
+    if (json_array_size(array) > 0) OMM_TRY(write_break(out, at, false, true));
     return omm_buf_append(out, "]", 1);
 }
 
-static omm_err write_object(omm_buf *out, json_t *object, unsigned depth) {
-    const char *key = NULL, *between = "";
+static omm_err write_object(omm_buf *out, json_t *object, place at) {
+    const char *key = NULL;
+    bool first = true;
     json_t *value = NULL;
     OMM_TRY(omm_buf_append(out, "{", 1));
     json_object_foreach(object, key, value) {
-        OMM_TRY(omm_buf_append(out, between, strlen(between)));
+        OMM_TRY(write_break(out, at, first, false));
         json_t *name = json_string(key);
         const omm_err err = write_plain(out, name);
         json_decref(name);
         OMM_TRY(err);
         OMM_TRY(omm_buf_append(out, ": ", 2));
-        OMM_TRY(write_spaced(out, value, depth));
-        between = ", ";
+        OMM_TRY(write_at(out, value, at));
+        first = false;
     }
+    if (!first) OMM_TRY(write_break(out, at, false, true));
     return omm_buf_append(out, "}", 1);
 }
 
-static omm_err write_spaced(omm_buf *out, json_t *value, unsigned depth) {
-    if (depth > DEPTH_MAX) return omm_raise(OMM_ERR_FORMAT, "JSON: nested too deep");
-    if (json_is_array(value)) return write_array(out, value, depth + 1);
-    if (json_is_object(value)) return write_object(out, value, depth + 1);
+static omm_err write_at(omm_buf *out, json_t *value, place at) {
+    const place inside = {at.depth + 1, at.indent};
+    if (at.depth > DEPTH_MAX) return omm_raise(OMM_ERR_FORMAT, "JSON: nested too deep");
+    if (json_is_array(value)) return write_array(out, value, inside);
+    if (json_is_object(value)) return write_object(out, value, inside);
     if (json_is_real(value)) return write_real(out, json_real_value(value));
     return write_plain(out, value);
 }
 
-omm_err omm_json_write_spaced(omm_buf *out, json_t *value) {
+omm_err omm_json_write_indented(omm_buf *out, json_t *value, unsigned indent) {
     const size_t size_before = out->size;
-    const omm_err err = value ? write_spaced(out, value, 0)
+    const omm_err err = value ? write_at(out, value, (place){0, indent})
                               : omm_raise(OMM_ERR_FORMAT, "NULL has no JSON spelling");
     if (err != OMM_OK) out->size = size_before;
     return err;
+}
+
+omm_err omm_json_write_spaced(omm_buf *out, json_t *value) {
+    return omm_json_write_indented(out, value, 0);
 }
 
 omm_err omm_json_save(const char *path, const json_t *value) {

@@ -335,11 +335,41 @@ static void spaced(void) {
     omm_buf none;
     omm_buf_init(&none, 10);
     CHECK_ERR(omm_json_write_spaced(&none, NULL), OMM_ERR_FORMAT);
+    CHECK_ERR(omm_json_write_indented(&none, NULL, 4), OMM_ERR_FORMAT);
     omm_buf_fini(&none);
+}
+
+/* The same with indent=4. */
+static void indented(void) {
+    static const char *const cases[][2] = {
+        {"{\"b\":[1,2.50,{}],\"a\":{\"x\":null}}",
+         "{\n    \"b\": [\n        1,\n        2.5,\n        {}\n    ],\n"
+         "    \"a\": {\n        \"x\": null\n    }\n}"},
+        {"[[],[[\"\xc3\xa9\"]]]", "[\n    [],\n    [\n        [\n            \"\xc3\xa9\"\n"
+                                  "        ]\n    ]\n]"},
+        {"{}", "{}"},
+        {"7", "7"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *value = NULL;
+        omm_buf text;
+        omm_buf_init(&text, 1 << 16);
+        CHECK_OK(omm_json_parse(&value, omm_bytes_str(cases[i][0]), "case"));
+        CHECK_OK(omm_json_write_indented(&text, value, 4));
+        CHECK(omm_bytes_equal(omm_buf_view(&text), omm_bytes_str(cases[i][1])));
+        omm_buf_fini(&text);
+        for (size_t max = 1; max < strlen(cases[i][1]); max++) {
+            omm_buf_init(&text, max);
+            CHECK_ERR(omm_json_write_indented(&text, value, 4), OMM_ERR_TOO_BIG);
+            CHECK_EQ(text.size, 0);
+            omm_buf_fini(&text);
+        }
+        json_decref(value);
+    }
 }
 
 int main(void) {
     spaced();
+    indented();
     canonical_spelling();
     counts_are_limited();
     pretty_spelling();

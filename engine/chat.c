@@ -232,6 +232,28 @@ static omm_err put_written(writer *w, omm_bytes content) {
     return put_literal(w, rest, NULL);
 }
 
+/* A text as JSON spells it. */
+static omm_err put_quoted(writer *w, omm_bytes text) {
+    omm_buf spelled;
+    json_t *value = json_stringn(text.size ? (const char *)text.data : "", text.size);
+    omm_buf_init(&spelled, OMM_TOKENIZER_TEXT_MAX);
+    omm_err err = value ? omm_json_write_spaced(&spelled, value)
+                        : omm_raise(OMM_ERR_FORMAT, "the result of a tool is not UTF-8");
+    if (err == OMM_OK) err = put_content(w, omm_buf_view(&spelled));
+    json_decref(value);
+    omm_buf_fini(&spelled);
+    return err;
+}
+
+/* As the template has it: tools that it lists end with an empty line, whether more follows or not. */
+static omm_bytes trimmed(const writer *w, const omm_message *m, bool with_system) {
+    const omm_bytes head = omm_buf_view(&w->t->tools.head), text = m->content;
+    const bool lists = w->t->tools.lists && m->role == OMM_ROLE_SYSTEM && text.size > head.size &&
+                       memcmp(text.data, head.data, head.size) == 0;
+    if (!w->c->trims || lists) return text;
+    return with_system && w->c->trims_joined ? trim_end(text) : chat_trim(text);
+}
+
 static omm_err put_read(writer *w, const omm_message *m, const omm_bytes *system) {
     const chat_template *c = w->c;
     omm_role role = c->before[m->role] ? m->role : OMM_ROLE_USER;
@@ -242,9 +264,10 @@ static omm_err put_read(writer *w, const omm_message *m, const omm_bytes *system
         OMM_TRY(put_content(w, *system)); /* as it is, whatever is trimmed */
         OMM_TRY(put_literal(w, c->system_text[1], NULL));
     }
-    omm_bytes text = m->content;
-    if (c->trims) text = system && c->trims_joined ? trim_end(text) : chat_trim(text);
-    OMM_TRY(put_content(w, text));
+    if (m->role == OMM_ROLE_TOOL && w->t->tools.quoted)
+        OMM_TRY(put_quoted(w, m->content));
+    else
+        OMM_TRY(put_content(w, trimmed(w, m, system != NULL)));
     return put_literal(w, c->after[role], NULL);
 }
 

@@ -329,10 +329,13 @@ static omm_err keep_found(chat_tools *out, const found *f) {
 omm_err announce_recognise(omm_tokenizer *t, const omm_gguf *g, omm_bytes jinja) {
     uint32_t context = 0;
     jinja_parts parts;
-    if (t->chat != OMM_CHAT_CHATML) return OMM_OK;
+    const bool is_llama = t->chat == OMM_CHAT_LLAMA3 && omm_thinking_of(t) == OMM_THINKING_NONE;
+    if (t->chat != OMM_CHAT_CHATML && !is_llama) return OMM_OK;
     OMM_TRY(context_of(&context, g));
     omm_err err = jinja_parts_read(&parts, jinja);
-    if (err == OMM_OK) {
+    if (err == OMM_OK && is_llama) {
+        err = llama_recognise(&t->tools, &parts);
+    } else if (err == OMM_OK) {
         const found f = read_system(&parts);
         err = keep_found(&t->tools, &f);
         t->tools.response = has_responses(&parts);
@@ -361,24 +364,26 @@ static omm_err put_system(omm_buf *out, const chat_tools *form, omm_bytes system
 }
 
 static omm_err put_tool(omm_buf *out, const chat_tools *form, json_t *tool) {
+    const char *behind = form->lists ? "\n\n" : form->before ? "" : "\n";
     json_t *whole = json_object_get(tool, "function")
                         ? json_incref(tool)
                         : json_pack("{s:s, s:O}", "type", "function", "function", tool);
     if (!whole) return omm_raise(OMM_ERR_NOMEM, "no memory for a tool");
     omm_err err = form->before ? omm_buf_append(out, "\n", 1) : OMM_OK;
-    if (err == OMM_OK) err = omm_json_write_spaced(out, whole);
-    if (err == OMM_OK && !form->before) err = omm_buf_append(out, "\n", 1);
+    if (err == OMM_OK) err = omm_json_write_indented(out, whole, form->lists ? 4 : 0);
+    if (err == OMM_OK) err = omm_buf_append(out, behind, strlen(behind));
     json_decref(whole);
     return err;
 }
 
 static omm_err put_all(omm_buf *out, const chat_tools *form, omm_bytes system,
                        const json_t *tools) {
-    OMM_TRY(put_system(out, form, system));
+    if (!form->lists) OMM_TRY(put_system(out, form, system));
     OMM_TRY(omm_buf_append(out, form->head.data, form->head.size));
     for (size_t i = 0; i < json_array_size(tools); i++)
         OMM_TRY(put_tool(out, form, json_array_get(tools, i)));
-    return omm_buf_append(out, form->tail.data, form->tail.size);
+    const omm_bytes behind = form->lists ? chat_trim(system) : omm_buf_view(&form->tail);
+    return omm_buf_append(out, behind.data, behind.size);
 }
 
 omm_err omm_chat_announce_tools(omm_buf *out, const omm_tokenizer *tokenizer, omm_bytes system,

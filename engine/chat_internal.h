@@ -64,5 +64,9 @@ void thinking_recognise(omm_tokenizer *t, omm_bytes jinja);
 omm_bytes thinking_none(const omm_tokenizer *tokenizer);
 /* chat_announce.c: the same of tools.  Errors: NOMEM, FORMAT (keys of another type). */
 OMM_CHECKED omm_err announce_recognise(omm_tokenizer *t, const omm_gguf *g, omm_bytes jinja);
+/* chat_llama.c: of a Llama 3.  Errors: NOMEM. */
+struct chat_tools;
+struct jinja_parts;
+OMM_CHECKED omm_err llama_recognise(struct chat_tools *out, const struct jinja_parts *parts);
 
 #endif

@@ -207,7 +207,7 @@ static void test_calls(void) {
         "Let me see.\n<tool_call>\n{\"name\": \"timer_set\", \"arguments\": {\"minutes\": 12, "
         "\"label\": \"tea\"}}\n</tool_call>";
     omm_chat_reply reply;
-    CHECK_OK(omm_chat_parse(&reply, omm_bytes_str(text)));
+    CHECK_OK(omm_chat_parse(&reply, omm_bytes_str(text), OMM_CALLS_MARKED));
     CHECK_EQ(reply.call_count, 1);
     CHECK(strcmp(reply.calls[0].name, "timer_set") == 0);
     CHECK(omm_bytes_equal(reply.content, omm_bytes_str("Let me see.")));
@@ -216,19 +216,22 @@ static void test_calls(void) {
     CHECK_EQ(minutes, 12);
     omm_buf again;
     omm_buf_init(&again, FILE_MAX);
-    CHECK_OK(omm_chat_write_call(&again, reply.calls[0].name, reply.calls[0].arguments));
+    CHECK_OK(omm_chat_write_call(&again, OMM_CALLS_MARKED, reply.calls[0].name,
+                                 reply.calls[0].arguments));
     CHECK(omm_bytes_equal(omm_buf_view(&again), omm_bytes_str(text + strlen("Let me see.\n"))));
     omm_buf_fini(&again);
     omm_chat_reply_fini(&reply);
-    CHECK_OK(omm_chat_parse(&reply, omm_bytes_str(" Plain text. \n")));
+    CHECK_OK(omm_chat_parse(&reply, omm_bytes_str(" Plain text. \n"), OMM_CALLS_MARKED));
     CHECK_EQ(reply.call_count, 0);
     CHECK(omm_bytes_equal(reply.content, omm_bytes_str("Plain text.")));
     omm_chat_reply_fini(&reply);
-    CHECK_OK(omm_chat_parse(&reply, omm_bytes_str("")));
+    CHECK_OK(omm_chat_parse(&reply, omm_bytes_str(""), OMM_CALLS_MARKED));
     omm_chat_reply_fini(&reply);
-    CHECK_OK(omm_chat_parse(
-        &reply, omm_bytes_str("<tool_call>{\"name\":\"a\",\"arguments\":{}}</tool_call>\n"
-                              "<tool_call>{\"arguments\":{},\"name\":\"b\"}</tool_call>")));
+    CHECK_OK(
+        omm_chat_parse(&reply,
+                       omm_bytes_str("<tool_call>{\"name\":\"a\",\"arguments\":{}}</tool_call>\n"
+                                     "<tool_call>{\"arguments\":{},\"name\":\"b\"}</tool_call>"),
+                       OMM_CALLS_MARKED));
     CHECK_EQ(reply.call_count, 2);
     CHECK(strcmp(reply.calls[1].name, "b") == 0);
     omm_chat_reply_fini(&reply);
@@ -237,11 +240,108 @@ static void test_calls(void) {
         &reply,
         omm_bytes_str("<tool_call>{\"name\":\"a\",\"arguments\":{\"x\":\"\\\\\\\"</tool_call>"
                       "<tool_call>\"}}</tool_call><tool_call>{\"name\":\"b\","
-                      "\"arguments\":{}}</tool_call>")));
+                      "\"arguments\":{}}</tool_call>"),
+        OMM_CALLS_MARKED));
     CHECK_EQ(reply.call_count, 2);
     CHECK(strcmp(json_string_value(json_object_get(reply.calls[0].arguments, "x")),
                  "\\\"</tool_call><tool_call>") == 0);
     omm_chat_reply_fini(&reply);
+}
+
+static void check_bare(const char *text, size_t calls, const char *content) {
+    omm_chat_reply reply;
+    CHECK_OK(omm_chat_parse(&reply, omm_bytes_str(text), OMM_CALLS_BARE));
+    CHECK_EQ(reply.call_count, calls);
+    CHECK(omm_bytes_equal(reply.content, omm_bytes_str(content)));
+    for (size_t i = 0; i < calls; i++) CHECK_EQ(reply.calls[i].name[0], 'a' + (char)i);
+    omm_chat_reply_fini(&reply);
+}
+
+#define BARE_A "{\"name\": \"a\", \"parameters\": {\"x\": \"};{\"}}"
+#define BARE_B "{\"name\": \"b\", \"parameters\": {}}"
+
+static void test_bare_calls(void) {
+    static const char *const bad[] = {
+        "{\"name\":",
+        "{\"name\": \"a\"",
+        "{\"name\": \"a\", \"parameters\": {}",
+        "{\"name\": \"a\", \"parameters\": []}",
+        "{\"name\": \"a b\", \"parameters\": {}}",
+        "{\"name\": 1, \"parameters\": {}}",
+        "{\"name\": \"a\", \"parameters\": {}, \"id\": 1}",
+        "{\"type\": \"tool\", \"name\": \"a\", \"parameters\": {}}",
+        BARE_A " and more",
+        BARE_A "; {\"x\": 1}",
+        BARE_A "; {",
+        BARE_A ";; " BARE_B,
+        BARE_A "{}",
+        "<tool_call>" BARE_A "</tool_call>",
+        "<tool_call>",
+    };
+    const size_t live = omm_mem_live();
+    omm_chat_reply reply;
+    omm_buf text;
+    check_bare(BARE_A, 1, "");
+    check_bare(" \n" BARE_A "\n;", 1, "");
+    check_bare(BARE_A "; " BARE_B, 2, "");
+    check_bare(BARE_A BARE_B, 2, "");
+    check_bare("{\"type\": \"function\", \"name\": \"a\", \"parameters\": {}}", 1, "");
+    check_bare("{\"parameters\": {}, \"name\": \"a\"}", 1, "");
+    /* text */
+    check_bare("", 0, "");
+    check_bare(" Hello. ", 0, "Hello.");
+    check_bare("Hello. " BARE_A, 0, "Hello. " BARE_A);
+    check_bare("{\"name\": \"Ada\", \"age\": 36} is who.", 0,
+               "{\"name\": \"Ada\", \"age\": 36} is who.");
+    check_bare("{\"parameters\": 1}", 0, "{\"parameters\": 1}");
+    check_bare("{ x }", 0, "{ x }");
+    check_bare("{", 0, "{");
+    check_bare("[" BARE_A "]", 0, "[" BARE_A "]");
+    /* trained to marks */
+    check_bare("Wait. <tool_call>{\"name\": \"a\", \"arguments\": {}}</tool_call>", 1, "Wait.");
+    check_bare("{x} <tool_call>{\"name\": \"a\", \"arguments\": {}}</tool_call>", 1, "{x}");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const omm_err err = omm_chat_parse(&reply, omm_bytes_str(bad[i]), OMM_CALLS_BARE);
+        if (err != OMM_ERR_FORMAT) fprintf(stderr, "%s: %d\n", bad[i], (int)err);
+        CHECK_EQ(err, OMM_ERR_FORMAT);
+    }
+    omm_buf_init(&text, FILE_MAX);
+    for (unsigned i = 0; i <= OMM_CHAT_CALLS_MAX; i++) CHECK_OK(omm_buf_printf(&text, BARE_A));
+    CHECK_ERR(omm_chat_parse(&reply, omm_buf_view(&text), OMM_CALLS_BARE), OMM_ERR_TOO_BIG);
+    omm_buf_clear(&text);
+    CHECK_OK(omm_buf_printf(&text, "{\"name\": \"a\", \"parameters\": {\"x\": \"%*s\"}}",
+                            (int)OMM_CHAT_CALL_BYTES_MAX, ""));
+    CHECK_ERR(omm_chat_parse(&reply, omm_buf_view(&text), OMM_CALLS_BARE), OMM_ERR_TOO_BIG);
+    text.data[2] = 'N'; /* no call: a long text */
+    CHECK_OK(omm_chat_parse(&reply, omm_buf_view(&text), OMM_CALLS_BARE));
+    CHECK_EQ(reply.call_count, 0);
+    omm_chat_reply_fini(&reply);
+    omm_buf_fini(&text);
+    CHECK_EQ(omm_mem_live(), live);
+}
+
+static void begins(omm_calls_form form, const char *name, const char *wanted) {
+    omm_buf text;
+    omm_buf_init(&text, 100);
+    CHECK_OK(omm_chat_begin_call(&text, form, name));
+    CHECK(omm_bytes_equal(omm_buf_view(&text), omm_bytes_str(wanted)));
+    omm_buf_fini(&text);
+}
+
+static void test_written_calls(void) {
+    json_t *arguments = json_pack("{s:i, s:[]}", "x", 1, "y");
+    omm_buf text;
+    omm_buf_init(&text, 100);
+    CHECK_OK(omm_chat_write_call(&text, OMM_CALLS_BARE, "a", arguments));
+    CHECK(
+        omm_bytes_equal(omm_buf_view(&text),
+                        omm_bytes_str("{\"name\": \"a\", \"parameters\": {\"x\": 1, \"y\": []}}")));
+    omm_buf_fini(&text);
+    json_decref(arguments);
+    begins(OMM_CALLS_BARE, NULL, "{\"name\":");
+    begins(OMM_CALLS_BARE, "a", "{\"name\": \"a\", \"parameters\":");
+    begins(OMM_CALLS_MARKED, NULL, "<tool_call>\n{\"name\":");
+    begins(OMM_CALLS_MARKED, "a", "<tool_call>\n{\"name\": \"a\", \"arguments\":");
 }
 
 #define A13 "aaaaaaaaaaaaa"
@@ -255,6 +355,8 @@ static void test_bad_calls(void) {
         "{}",
         "{\"name\": \"a\"}",
         "{\"arguments\": {}}",
+        "{\"name\": \"a\", \"parameters\": {}}",
+        "{\"tool\": \"a\", \"arguments\": {}}",
         "{\"name\": 1, \"arguments\": {}}",
         "{\"name\": \"\", \"arguments\": {}}",
         "{\"name\": \"a b\", \"arguments\": {}}",
@@ -275,9 +377,9 @@ static void test_bad_calls(void) {
         omm_chat_reply reply;
         omm_buf_init(&text, FILE_MAX);
         CHECK_OK(omm_buf_printf(&text, "<tool_call>\n%s\n</tool_call>", bodies[i]));
-        omm_err err = omm_chat_parse(&reply, omm_buf_view(&text));
+        omm_err err = omm_chat_parse(&reply, omm_buf_view(&text), OMM_CALLS_MARKED);
         if (err == OMM_OK) fprintf(stderr, "accepted: %s\n", bodies[i]);
-        CHECK(err == OMM_ERR_FORMAT || err == OMM_ERR_NOT_FOUND);
+        CHECK_EQ(err, OMM_ERR_FORMAT);
         omm_buf_fini(&text);
     }
     static const char *const texts[] = {
@@ -290,23 +392,25 @@ static void test_bad_calls(void) {
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         omm_chat_reply reply;
-        CHECK_ERR(omm_chat_parse(&reply, omm_bytes_str(texts[i])), OMM_ERR_FORMAT);
+        CHECK_ERR(omm_chat_parse(&reply, omm_bytes_str(texts[i]), OMM_CALLS_MARKED),
+                  OMM_ERR_FORMAT);
     }
     omm_buf many;
     omm_chat_reply reply;
     /* a string that nothing closes is said to be that */
-    CHECK_ERR(omm_chat_parse(&reply, omm_bytes_str("<tool_call>{\"name\": \"a}</tool_call>")),
+    CHECK_ERR(omm_chat_parse(&reply, omm_bytes_str("<tool_call>{\"name\": \"a}</tool_call>"),
+                             OMM_CALLS_MARKED),
               OMM_ERR_FORMAT);
     CHECK(strstr(omm_err_sentence(), "premature end of input"));
     omm_buf_init(&many, FILE_MAX);
     for (unsigned i = 0; i <= OMM_CHAT_CALLS_MAX; i++)
         CHECK_OK(omm_buf_printf(&many, "<tool_call>{\"name\":\"a\",\"arguments\":{}}</tool_call>"));
-    CHECK_ERR(omm_chat_parse(&reply, omm_buf_view(&many)), OMM_ERR_TOO_BIG);
+    CHECK_ERR(omm_chat_parse(&reply, omm_buf_view(&many), OMM_CALLS_MARKED), OMM_ERR_TOO_BIG);
     omm_buf_clear(&many);
     CHECK_OK(omm_buf_printf(&many,
                             "<tool_call>{\"name\":\"a\",\"arguments\":{\"x\":\"%*s\"}}</tool_call>",
                             (int)OMM_CHAT_CALL_BYTES_MAX, ""));
-    CHECK_ERR(omm_chat_parse(&reply, omm_buf_view(&many)), OMM_ERR_TOO_BIG);
+    CHECK_ERR(omm_chat_parse(&reply, omm_buf_view(&many), OMM_CALLS_MARKED), OMM_ERR_TOO_BIG);
     omm_buf_fini(&many);
     CHECK_EQ(omm_mem_live(), live);
 }
@@ -328,6 +432,8 @@ int main(void) {
     omm_tokenizer_close(t);
     test_announce();
     test_calls();
+    test_bare_calls();
+    test_written_calls();
     test_bad_calls();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

@@ -5,6 +5,7 @@
 
 static const char s_open[] = OMM_CHAT_CALL_OPENS;
 static const char s_close[] = OMM_CHAT_CALL_CLOSES;
+static const char *const s_arguments[OMM_CALLS_FORM_COUNT] = {"arguments", "parameters"};
 
 /* ---- To the model -------------------------------------------------------------------------- */
 
@@ -35,17 +36,26 @@ omm_err omm_chat_system(omm_buf *out, omm_bytes system, const omm_chat_tool *too
     return err;
 }
 
-omm_err omm_chat_write_call(omm_buf *out, const char *name, const json_t *arguments) {
+omm_err omm_chat_write_call(omm_buf *out, omm_calls_form form, const char *name,
+                            const json_t *arguments) {
     size_t before = out->size;
-    json_t *call = json_pack("{s:s, s:O}", "name", name, "arguments", arguments);
+    const bool marked = form == OMM_CALLS_MARKED;
+    json_t *call = json_pack("{s:s, s:O}", "name", name, s_arguments[form], arguments);
     omm_err err =
         call ? OMM_OK : omm_raise(OMM_ERR_FORMAT, "tool call: unusable name '%.60s'", name);
-    if (err == OMM_OK) err = omm_buf_printf(out, "%s\n", s_open);
+    if (err == OMM_OK && marked) err = omm_buf_printf(out, "%s\n", s_open);
     if (err == OMM_OK) err = omm_json_write_spaced(out, call);
-    if (err == OMM_OK) err = omm_buf_printf(out, "\n%s", s_close);
+    if (err == OMM_OK && marked) err = omm_buf_printf(out, "\n%s", s_close);
     json_decref(call);
     if (err != OMM_OK) out->size = before;
     return err;
+}
+
+omm_err omm_chat_begin_call(omm_buf *out, omm_calls_form form, const char *name) {
+    const char *opens = form == OMM_CALLS_MARKED ? OMM_CHAT_CALL_OPENS "\n" : "";
+    if (!name) return omm_buf_printf(out, "%s" OMM_CHAT_BARE_OPENS, opens);
+    return omm_buf_printf(out, "%s" OMM_CHAT_BARE_OPENS " \"%s\", \"%s\":", opens, name,
+                          s_arguments[form]);
 }
 
 /* ---- From the model ------------------------------------------------------------------------ */
@@ -111,27 +121,38 @@ static omm_err take_name(omm_tool_call *call, const json_t *object) {
     return OMM_OK;
 }
 
-static omm_err take_call(omm_tool_call *call, const json_t *object) {
-    if (!json_is_object(object) || json_object_size(object) != 2)
-        return omm_raise(OMM_ERR_FORMAT, "tool call: wanted an object with name and arguments");
+static omm_err take_call(omm_tool_call *call, const json_t *object, omm_calls_form form) {
+    const char *type = json_string_value(json_object_get(object, "type"));
+    const bool typed = form == OMM_CALLS_BARE && type && strcmp(type, "function") == 0;
+    if (!json_is_object(object) || json_object_size(object) != 2u + typed)
+        return omm_raise(OMM_ERR_FORMAT, "tool call: wanted an object with name and %s",
+                         s_arguments[form]);
     json_t *arguments = NULL;
     OMM_TRY(take_name(call, object));
-    OMM_TRY(omm_json_get_object(&arguments, object, "arguments"));
+    OMM_TRY(omm_json_get_object(&arguments, object, s_arguments[form]));
     call->arguments = json_incref(arguments);
     return OMM_OK;
 }
 
-static omm_err parse_call(omm_tool_call *call, omm_bytes body) {
-    body = trim(body);
+static omm_err read_body(json_t **object, omm_bytes body) {
     if (body.size > OMM_CHAT_CALL_BYTES_MAX)
         return omm_raise(OMM_ERR_TOO_BIG, "tool call of %zu bytes, at most %u", body.size,
                          OMM_CHAT_CALL_BYTES_MAX);
-    json_t *object = NULL;
-    OMM_TRY(omm_json_parse(&object, body, "tool call"));
-    omm_err err = take_call(call, object);
-    json_decref(object);
+    return omm_json_parse(object, body, "tool call");
+}
+
+/* The next one of the reply. */
+static omm_err push_call(omm_chat_reply *reply, const json_t *object, omm_calls_form form) {
+    if (reply->call_count == OMM_CHAT_CALLS_MAX)
+        return omm_raise(OMM_ERR_TOO_BIG, "more than %u tool calls in one turn",
+                         OMM_CHAT_CALLS_MAX);
+    const omm_err err = take_call(&reply->calls[reply->call_count], object, form);
+    if (err == OMM_ERR_NOT_FOUND) return omm_raise(OMM_ERR_FORMAT, "%s", omm_err_sentence());
+    reply->call_count += err == OMM_OK;
     return err;
 }
+
+/* ---- marked ---- */
 
 /* `rest` begins with an opening mark; moves behind the closing one and its white space. */
 static omm_err take_block(omm_chat_reply *reply, omm_bytes *rest) {
@@ -139,16 +160,16 @@ static omm_err take_block(omm_chat_reply *reply, omm_bytes *rest) {
     *rest = skip(*rest, sizeof s_open - 1);
     if (!before_close(&body, *rest))
         return omm_raise(OMM_ERR_FORMAT, "tool call: %s is missing", s_close);
-    if (reply->call_count == OMM_CHAT_CALLS_MAX)
-        return omm_raise(OMM_ERR_TOO_BIG, "more than %u tool calls in one turn",
-                         OMM_CHAT_CALLS_MAX);
-    OMM_TRY(parse_call(&reply->calls[reply->call_count], body));
-    reply->call_count++;
+    json_t *object = NULL;
+    OMM_TRY(read_body(&object, trim(body)));
+    const omm_err err = push_call(reply, object, OMM_CALLS_MARKED);
+    json_decref(object);
+    OMM_TRY(err);
     *rest = trim(skip(*rest, body.size + sizeof s_close - 1));
     return OMM_OK;
 }
 
-static omm_err parse(omm_chat_reply *reply, omm_bytes text) {
+static omm_err parse_marked(omm_chat_reply *reply, omm_bytes text) {
     omm_bytes stray = {0};
     before_mark(&reply->content, text, s_open);
     omm_bytes rest = skip(text, reply->content.size);
@@ -163,9 +184,60 @@ static omm_err parse(omm_chat_reply *reply, omm_bytes text) {
     return OMM_OK;
 }
 
-omm_err omm_chat_parse(omm_chat_reply *out, omm_bytes text) {
+/* ---- bare ---- */
+
+/* Bytes of the object or list that `text` begins with; all of it where that does not end. */
+static size_t value_size(omm_bytes text) {
+    bool in_string = false;
+    size_t depth = 0;
+    for (size_t i = 0; i < text.size; i++) {
+        const uint8_t c = text.data[i];
+        if (in_string && c == '\\')
+            i++;
+        else if (c == '"')
+            in_string = !in_string;
+        else if (!in_string && (c == '{' || c == '['))
+            depth++;
+        else if (!in_string && (c == '}' || c == ']') && --depth == 0)
+            return i + 1;
+    }
+    return text.size;
+}
+
+/* Calls and what stands between them; *rest moves behind the next one.  A text that is none: *is_call false. */
+static omm_err take_bare(omm_chat_reply *reply, bool *is_call, omm_bytes *rest) {
+    json_t *object = NULL;
+    const omm_bytes body = omm_bytes_of(rest->data, value_size(*rest));
+    const bool begins = starts_with(body, OMM_CHAT_BARE_OPENS);
+    const omm_err read = read_body(&object, body);
+    if (read != OMM_OK && (begins || read == OMM_ERR_NOMEM)) return read;
+    *is_call = read == OMM_OK && json_object_get(object, "name") &&
+               json_object_get(object, s_arguments[OMM_CALLS_BARE]);
+    const omm_err err = *is_call ? push_call(reply, object, OMM_CALLS_BARE) : OMM_OK;
+    json_decref(object);
+    *rest = trim(skip(*rest, body.size));
+    return err;
+}
+
+static omm_err parse_bare(omm_chat_reply *reply, omm_bytes text) {
+    omm_bytes rest = trim(text);
+    bool is_call = starts_with(rest, "{");
+    if (!is_call) return parse_marked(reply, text);
+    while (rest.size > 0) {
+        OMM_TRY(take_bare(reply, &is_call, &rest));
+        if (!is_call && reply->call_count == 0) return parse_marked(reply, text);
+        if (starts_with(rest, ";")) rest = trim(skip(rest, 1));
+        if (!is_call || (rest.size > 0 && !starts_with(rest, "{")))
+            return omm_raise(OMM_ERR_FORMAT, "tool call: text after a call");
+    }
+    reply->content = omm_bytes_str("");
+    return OMM_OK;
+}
+
+omm_err omm_chat_parse(omm_chat_reply *out, omm_bytes text, omm_calls_form form) {
     omm_chat_reply reply = {0};
-    omm_err err = parse(&reply, text);
+    const omm_err err =
+        form == OMM_CALLS_BARE ? parse_bare(&reply, text) : parse_marked(&reply, text);
     if (err != OMM_OK) {
         omm_chat_reply_fini(&reply);
         return err;

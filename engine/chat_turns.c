@@ -144,16 +144,23 @@ static omm_err write_call(omm_chat_turns *t, const json_t *call, size_t index, b
     if (!name || !(json_is_string(text) || json_is_object(text)))
         return BAD(t, CALLS, "tool_calls: call %zu has no name or arguments", index);
     OMM_TRY(call_arguments(t, &arguments, text, index));
-    omm_err err = first ? OMM_OK : omm_buf_append(&t->texts, "\n", 1);
-    if (err == OMM_OK) err = omm_chat_write_call(&t->texts, name, arguments);
+    const omm_calls_form form = omm_chat_calls_of(t->tokenizer);
+    const char *between = first ? "" : form == OMM_CALLS_BARE ? "; " : "\n";
+    omm_err err = omm_buf_append(&t->texts, between, strlen(between));
+    if (err == OMM_OK) err = omm_chat_write_call(&t->texts, form, name, arguments);
     json_decref(arguments);
     return err;
 }
 
-/* An assistant turn in OpenAI's form: content (may be null, or a thought alone: then it says nothing) and tool_calls. */
+/* An assistant turn in OpenAI's form: content (may be null, or a thought alone: then it says nothing) and tool_calls.
+ * A bare call has no text beside it: the template leaves it out. */
 static omm_err write_calls(omm_chat_turns *t, size_t at, omm_bytes content, const json_t *calls,
                            bool says) {
     const size_t from = t->texts.size;
+    if (omm_chat_calls_of(t->tokenizer) == OMM_CALLS_BARE) {
+        content = omm_bytes_str("");
+        says = false;
+    }
     OMM_TRY(omm_buf_append(&t->texts, content.data, content.size));
     for (size_t i = 0; i < json_array_size(calls); i++)
         OMM_TRY(write_call(t, json_array_get(calls, i), i, i == 0 && !says));

@@ -114,15 +114,20 @@ static void allow_plain(uint32_t *bits, const omm_lexicon *x, uint32_t room) {
             bits[i] |= (uint32_t)((uint16_t)(x->characters[i * 32 + k] - 1) < room) << k;
 }
 
+static void forbid_openers(omm_constraint *c, omm_calls_form form) {
+    for (uint32_t i = 0; i < c->lexicon->opener_counts[form]; i++) {
+        const uint32_t id = c->lexicon->openers[form][i];
+        if (!omm_constraint_permits(c, id)) c->allowed[id / 32] &= ~(1u << id % 32);
+    }
+}
+
 /* Any token, but those with which a call begins as none may. */
 static void find_free(omm_constraint *c) {
     const omm_lexicon *x = c->lexicon;
     memset(c->allowed, 0xff, x->words * sizeof *c->allowed);
     if (x->vocab % 32 > 0) c->allowed[x->words - 1] = (1u << x->vocab % 32) - 1;
-    for (uint32_t i = 0; i < x->opener_count; i++) {
-        const uint32_t id = x->openers[i];
-        if (!omm_constraint_permits(c, id)) c->allowed[id / 32] &= ~(1u << id % 32);
-    }
+    forbid_openers(c, OMM_CALLS_MARKED);
+    if (c->now.part == TEXT_LEAD) forbid_openers(c, OMM_CALLS_BARE);
 }
 
 static void find_allowed(omm_constraint *c) {

@@ -1,4 +1,5 @@
-/* grammar_calls.c - tools to rules: a call is one of as many objects as there are tools, {"name": NAME, "arguments": ...}. */
+/* grammar_calls.c - tools to rules: a call is one of as many objects as there are tools, {"name": NAME, "arguments": ...}, or
+ * bare {"name": NAME, "parameters": ...}. */
 #include "grammar_internal.h"
 
 _Static_assert(OMM_CHAT_CALLS_MAX <= UINT8_MAX, "they are counted in a byte");
@@ -29,8 +30,9 @@ static omm_err add_names(uint32_t *out, omm_grammar *g, const omm_grammar_calls 
 }
 
 /* {"name": one of those, "arguments": ...}, in this order. */
-static omm_err add_call(uint32_t *out, omm_grammar *g, uint32_t names, uint32_t arguments) {
-    static const char *const keys[] = {"name\"", "arguments\""};
+static omm_err add_call(uint32_t *out, omm_grammar *g, omm_calls_form form, uint32_t names,
+                        uint32_t arguments) {
+    const char *const keys[] = {"name\"", form == OMM_CALLS_BARE ? "parameters\"" : "arguments\""};
     rule made = {.kind = RULE_OBJECT, .rest = RULE_NONE, .max = RULE_NONE, .count = 2};
     const uint32_t values[2] = {names, arguments};
     OMM_TRY(grammar_add_members(&made.first, g, 2));
@@ -73,26 +75,36 @@ static omm_err is_followed(bool *out, omm_grammar *g, const omm_grammar_tool *to
     return err == OMM_ERR_NOMEM ? err : OMM_OK;
 }
 
-static omm_err add_tool(uint32_t *out, omm_grammar *g, const omm_grammar_tool *tool, uint32_t names,
+static omm_err add_tool(uint32_t *out, omm_grammar *g, const omm_grammar_tool *tool,
                         how_much much) {
-    uint32_t arguments = 0;
     bool followed = false;
     OMM_TRY(is_followed(&followed, g, tool, much));
-    OMM_TRY(followed ? add_arguments(&arguments, g, tool) : grammar_any_object(&arguments, g));
-    return add_call(out, g, names, arguments);
+    return followed ? add_arguments(out, g, tool) : grammar_any_object(out, g);
 }
 
 /* Every call begins as the first one does; behind a tool's name it goes on as that tool's. */
-static omm_err add_calls(uint32_t *made, omm_grammar *g, const omm_grammar_calls *calls,
-                         how_much much) {
-    uint32_t names = 0;
-    OMM_TRY(add_names(&names, g, calls));
+static omm_err add_form(uint32_t *made, uint32_t *names, omm_grammar *g,
+                        const omm_grammar_calls *calls, omm_calls_form form,
+                        const uint32_t *arguments) {
+    OMM_TRY(add_names(names, g, calls));
     for (size_t i = 0; i < calls->tool_count; i++)
-        OMM_TRY(add_tool(&made[i], g, &calls->tools[i], names, much));
-    const rule *r = &g->rules[names];
+        OMM_TRY(add_call(&made[i], g, form, *names, arguments[i]));
+    const rule *r = &g->rules[*names];
     for (uint32_t i = r->first; i < r->first + r->count; i++)
         g->texts[i].member = made[g->texts[i].member];
+    return OMM_OK;
+}
+
+static omm_err add_calls(uint32_t *made, omm_grammar *g, const omm_grammar_calls *calls,
+                         how_much much) {
+    uint32_t arguments[OMM_GRAMMAR_TOOLS_MAX], bare[OMM_GRAMMAR_TOOLS_MAX], bare_names = 0;
+    for (size_t i = 0; i < calls->tool_count; i++)
+        OMM_TRY(add_tool(&arguments[i], g, &calls->tools[i], much));
+    OMM_TRY(add_form(made, &g->calls.names, g, calls, OMM_CALLS_MARKED, arguments));
     g->root = made[0];
+    if (!g->calls.bare) return OMM_OK;
+    OMM_TRY(add_form(bare, &bare_names, g, calls, OMM_CALLS_BARE, arguments));
+    g->calls.bare_root = bare[0];
     return OMM_OK;
 }
 
@@ -125,6 +137,7 @@ static omm_err check_begun(const omm_grammar *g) {
 static omm_err make_calls(omm_grammar *g, const omm_grammar_calls *calls, how_much much) {
     uint32_t made[OMM_GRAMMAR_TOOLS_MAX];
     g->calls = (calls_form){.max = (uint8_t)calls->calls_max,
+                            .bare = calls->form == OMM_CALLS_BARE,
                             .thinking = calls->thinking,
                             .stop_count = calls->stop_count};
     for (size_t i = 0; i < calls->stop_count; i++) g->calls.stops[i] = calls->stops[i];
@@ -171,9 +184,21 @@ omm_err omm_grammar_open_calls(omm_grammar **out, const omm_grammar_calls *calls
     OMM_ASSERT(calls->tool_count >= 1 && calls->tool_count <= OMM_GRAMMAR_TOOLS_MAX);
     OMM_ASSERT(calls->calls_max >= 1 && calls->calls_max <= OMM_CHAT_CALLS_MAX);
     OMM_ASSERT(calls->stop_count <= GRAMMAR_STOPS_MAX);
+    OMM_ASSERT(calls->form == OMM_CALLS_MARKED || calls->thinking == OMM_THINKING_NONE);
     for (int much = ALL; much < HOW_MUCH_COUNT; much++) {
         err = open_calls(out, calls, (how_much)much, &spent);
         if (err != OMM_ERR_UNSUPPORTED && err != OMM_ERR_TOO_BIG) break;
     }
     return err;
+}
+
+bool omm_grammar_has_tool(const omm_grammar *g, omm_bytes name) {
+    if (g->calls.max == 0) return false;
+    const rule *r = &g->rules[g->calls.names];
+    for (uint32_t i = r->first; i < r->first + r->count; i++) {
+        const literal *text = &g->texts[i]; /* with its quotes */
+        if (omm_bytes_equal(name, omm_bytes_of(g->bytes.data + text->at + 1, text->size - 2)))
+            return true;
+    }
+    return false;
 }

@@ -22,6 +22,8 @@ static omm_err open_tools(omm_grammar **out, const json_t *list) {
     }
     if (calls.tool_count == 0) return omm_raise(OMM_ERR_FORMAT, "no tools");
     calls.thinking = calls.tool_count % 2 ? OMM_THINKING_OWN : OMM_THINKING_NONE;
+    calls.form = calls.tool_count % 4 == 0 ? OMM_CALLS_BARE : OMM_CALLS_MARKED;
+    if (calls.tool_count % 8 == 0) calls.begun = omm_bytes_str(OMM_CHAT_BARE_OPENS);
     return omm_grammar_open_calls(out, &calls);
 }
 
@@ -64,12 +66,34 @@ static void check_calls(const omm_buf *written, bool thinks) {
     omm_thought thought = omm_thought_init(thinks);
     omm_thought_look(&thought, omm_buf_view(written), true);
     if (thought.answer >= written->size) return;
-    if (omm_chat_parse(&reply, omm_bytes_of(written->data + thought.answer,
-                                            written->size - thought.answer)) == OMM_OK)
+    if (omm_chat_parse(&reply,
+                       omm_bytes_of(written->data + thought.answer, written->size - thought.answer),
+                       OMM_CALLS_MARKED) == OMM_OK)
         omm_chat_reply_fini(&reply);
     else
         OMM_ASSERT(strstr(omm_err_sentence(), "without " OMM_CHAT_CALL_OPENS) ||
                    strstr(omm_err_sentence(), "duplicate"));
+}
+
+/* Behind a bare call comes nothing. */
+static void check_bare(const omm_buf *written, const calls_form *calls, const uint32_t *allowed) {
+    omm_chat_reply reply = {0};
+    omm_buf whole;
+    for (uint32_t id = 0; id < s_lexicon->vocab; id++)
+        if (lexicon_has(allowed, id) && !lexicon_has(s_lexicon->ends, id)) return;
+    omm_buf_init(&whole, 1 << 17);
+    if (calls->begun_size > 0)
+        OMM_ASSERT(omm_buf_append(&whole, OMM_CHAT_BARE_OPENS, strlen(OMM_CHAT_BARE_OPENS)) ==
+                   OMM_OK);
+    OMM_ASSERT(omm_buf_append(&whole, written->data, written->size) == OMM_OK);
+    if (omm_chat_parse(&reply, omm_buf_view(&whole), OMM_CALLS_BARE) == OMM_OK) {
+        OMM_ASSERT(reply.call_count > 0);
+        omm_chat_reply_fini(&reply);
+    } else {
+        OMM_ASSERT(strstr(omm_err_sentence(), "duplicate") ||
+                   strstr(omm_err_sentence(), "at most"));
+    }
+    omm_buf_fini(&whole);
 }
 
 static void check_whole(const omm_buf *written) {
@@ -87,7 +111,9 @@ static void walk(omm_constraint *c, const calls_form *calls, const uint8_t *data
         const uint32_t *allowed = omm_constraint_allowed(c);
         for (uint32_t id = 0; i % CHECKED_EVERY == 0 && id < s_lexicon->vocab; id++)
             OMM_ASSERT(lexicon_has(allowed, id) == omm_constraint_permits(c, id));
-        if (lexicon_has(allowed, end) && calls->max > 0)
+        if (lexicon_has(allowed, end) && calls->bare)
+            check_bare(&written, calls, allowed);
+        else if (lexicon_has(allowed, end) && calls->max > 0)
             check_calls(&written, calls->thinking == OMM_THINKING_OWN);
         else if (lexicon_has(allowed, end))
             check_whole(&written);

@@ -83,6 +83,9 @@ typedef struct literal {
 /* Of texts with calls; max 0: the text is one value. */
 typedef struct calls_form {
     uint8_t max;
+    bool bare;          /* a text may be a bare call, too */
+    uint32_t bare_root; /* rule of those */
+    uint32_t names;     /* rule of the tools' */
     omm_thinking thinking;
     uint32_t begun_at, begun_size; /* in bytes */
     const char *stops[GRAMMAR_STOPS_MAX];
@@ -239,6 +242,7 @@ typedef struct frame {
 typedef enum text_part {
     TEXT_VALUE, /* in the threads; none: the text cannot be so */
     TEXT_BEGIN, /* a thought may begin */
+    TEXT_LEAD,  /* free, and perhaps in a bare call; as far as that goes in the threads */
     TEXT_THOUGHT,
     TEXT_FREE,
     TEXT_OPEN,    /* a call */
@@ -248,9 +252,10 @@ typedef enum text_part {
 } text_part;
 
 typedef struct crowd {
-    uint8_t part, at; /* so many bytes of a mark */
-    uint8_t alive;    /* bits: marks that it may be */
-    uint8_t calls;    /* that have ended */
+    uint8_t part,
+        at; /* so many bytes of a mark; of LEAD, quotes; of a call's VALUE, its omm_calls_form */
+    uint8_t alive; /* bits: marks that it may be */
+    uint8_t calls; /* that have ended */
     uint32_t count;
     thread list[GRAMMAR_THREADS_MAX];
 } crowd;
@@ -270,7 +275,7 @@ static inline bool match_go(thread *t, phase next, uint32_t at) {
     return true;
 }
 /* leads: a space may stand in front. */
-void match_begin(crowd *out, const omm_grammar *g, bool leads);
+void match_begin(crowd *out, const omm_grammar *g, uint32_t root, bool leads);
 /* One more byte.  out->count 0: it may not follow.  `out` is not `in`. */
 void match_step(crowd *out, frames *f, const omm_grammar *g, const crowd *in, uint8_t byte);
 bool match_is_whole(const omm_grammar *g, const crowd *c);
@@ -306,15 +311,16 @@ void text_begin(crowd *out, const omm_grammar *g, bool leads);
 void text_step(crowd *out, frames *f, const omm_grammar *g, const crowd *in, uint8_t byte);
 bool text_is_whole(const omm_grammar *g, const crowd *c);
 uint32_t text_room(const omm_grammar *g, const crowd *c); /* match_room */
-/* Could a token with these bytes, anywhere, have the last byte of the mark that begins a call? */
-bool text_may_open(omm_bytes piece);
+/* Could a token with these bytes, anywhere, have the last byte of what begins such a call? */
+bool text_may_open(omm_calls_form form, omm_bytes piece);
 
 static inline bool text_goes_on(const crowd *c) {
     return c->part != TEXT_VALUE || c->count > 0;
 }
 /* Anything may follow that begins no call. */
 static inline bool text_is_free(const crowd *c) {
-    return c->part == TEXT_BEGIN || c->part == TEXT_THOUGHT || c->part == TEXT_FREE;
+    return c->part == TEXT_BEGIN || c->part == TEXT_LEAD || c->part == TEXT_THOUGHT ||
+           c->part == TEXT_FREE;
 }
 
 /* ---- tokens: lexicon.c ----------------------------------------------------------------------------- */
@@ -341,8 +347,8 @@ struct omm_lexicon {
     uint32_t *plain;      /* bits: whole characters, all of them plain ones (pattern.h) */
     uint16_t *characters; /* (words * 32) of a plain one; 0: it is none */
     uint32_t *ends;       /* bits */
-    uint32_t *openers;    /* (opener_count) ids: text_may_open */
-    uint32_t opener_count;
+    uint32_t *openers[OMM_CALLS_FORM_COUNT]; /* (opener_counts) ids: text_may_open */
+    uint32_t opener_counts[OMM_CALLS_FORM_COUNT];
     uint8_t *bytes;
     uint32_t *at; /* (vocab + 1) bytes of an id; none: it is never allowed */
 };

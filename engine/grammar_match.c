@@ -377,12 +377,12 @@ static void step_thread(const step *s, thread t) {
     }
 }
 
-void match_begin(crowd *out, const omm_grammar *g, bool leads) {
-    const rule *r = &g->rules[g->root];
+void match_begin(crowd *out, const omm_grammar *g, uint32_t root, bool leads) {
+    const rule *r = &g->rules[root];
     const bool choice = r->kind == RULE_CHOICE;
     out->count = 0;
     for (uint32_t i = 0; i < (choice ? r->count : 1); i++) {
-        const thread t = {.rule = choice ? g->parts[r->first + i] : g->root,
+        const thread t = {.rule = choice ? g->parts[r->first + i] : root,
                           .parent = FRAME_NONE,
                           .phase = leads ? PHASE_LEAD : PHASE_BEGIN,
                           .depth = 1};

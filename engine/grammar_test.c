@@ -169,7 +169,7 @@ static size_t follow(bool *whole, const omm_grammar *g, const char *text, size_t
     crowd *now = &s_crowds[0], *next = &s_crowds[1];
     size_t at = 0;
     s_frames.count = 0;
-    match_begin(now, g, true);
+    match_begin(now, g, g->root, true);
     for (; at < size; at++) {
         match_step(next, &s_frames, g, now, (uint8_t)text[at]);
         if (next->count == 0) break;

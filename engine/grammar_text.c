@@ -2,6 +2,7 @@
  *
  *   BEGIN --<think>--> THOUGHT --</think>--> FREE --<tool_call>--> OPEN --> VALUE --> CLOSE --</tool_call>--> BETWEEN
  *   BETWEEN --<tool_call>--> OPEN;  --a text that ends an answer--> OVER
+ *   LEAD --{"name": "NAME"--> VALUE --> OVER;  --anything else--> FREE
  *
  * None of the marks begins again inside itself but with its first byte, so that where one was left is known by how many of
  * its bytes there are. */
@@ -64,10 +65,13 @@ static uint8_t in_common(const char *a, const char *b, uint8_t most) {
     return n;
 }
 
+static bool is_space(uint8_t b) {
+    return b == ' ' || (b >= '\t' && b <= '\r');
+}
+
 /* A thought may begin the text, behind white space. */
 static void step_begin(crowd *out, uint8_t at, uint8_t b) {
-    const bool is_space = b == ' ' || (b >= '\t' && b <= '\r');
-    if (at == 0 && is_space)
+    if (at == 0 && is_space(b))
         stand(out, TEXT_BEGIN, 0, 0);
     else if (b != (uint8_t)s_think[at]) {
         const uint8_t common = in_common(s_think, s_call, at);
@@ -83,8 +87,35 @@ static void step_begin(crowd *out, uint8_t at, uint8_t b) {
 /* A value is left when its last byte has come: it is an object. */
 static void step_value(crowd *out, frames *f, const omm_grammar *g, const crowd *in, uint8_t b) {
     out->part = TEXT_VALUE;
+    out->at = in->at;
     match_step(out, f, g, in, b);
-    if (g->calls.max > 0 && match_is_whole(g, out)) stand(out, TEXT_CLOSE, 0, (1u << MARKS) - 1);
+    if (g->calls.max == 0 || !match_is_whole(g, out)) return;
+    if (in->at == OMM_CALLS_MARKED) {
+        stand(out, TEXT_CLOSE, 0, (1u << MARKS) - 1);
+    } else {
+        out->calls++;
+        stand(out, TEXT_OVER, 0, 0);
+    }
+}
+
+/* The text is as free as any until it has a tool's name, with its second quote: {"name": "NAME" */
+static void step_lead(crowd *out, frames *f, const omm_grammar *g, const crowd *in, uint8_t b) {
+    enum { QUOTES = 4 };
+    crowd begin = {.calls = out->calls};
+    if (in->count == 0 && is_space(b)) {
+        stand(out, TEXT_LEAD, 0, 0);
+        return;
+    }
+    if (in->count == 0) match_begin(&begin, g, g->calls.bare_root, false);
+    match_step(out, f, g, in->count > 0 ? in : &begin, b);
+    out->part = TEXT_LEAD;
+    out->at = (uint8_t)(in->at + (b == '"'));
+    if (out->count == 0) {
+        step_free(out, 0, b);
+    } else if (out->at == QUOTES) {
+        out->part = TEXT_VALUE;
+        out->at = OMM_CALLS_BARE;
+    }
 }
 
 static void step_open(crowd *out, frames *f, const omm_grammar *g, uint8_t at, uint8_t b) {
@@ -93,7 +124,7 @@ static void step_open(crowd *out, frames *f, const omm_grammar *g, uint8_t at, u
         stand(out, TEXT_OPEN, 1, 0);
         return;
     }
-    match_begin(&begin, g, false);
+    match_begin(&begin, g, g->root, false);
     step_value(out, f, g, &begin, b);
 }
 
@@ -147,7 +178,13 @@ void text_begin(crowd *out, const omm_grammar *g, bool leads) {
     out->calls = 0;
     if (g->calls.max == 0) {
         stand(out, TEXT_VALUE, 0, 0);
-        match_begin(out, g, leads);
+        match_begin(out, g, g->root, leads);
+        return;
+    }
+    if (g->calls.bare) {
+        const bool begun = g->calls.begun_size > 0;
+        stand(out, begun ? TEXT_VALUE : TEXT_LEAD, begun ? OMM_CALLS_BARE : 0, 0);
+        if (begun) match_begin(out, g, g->calls.bare_root, false);
         return;
     }
     stand(out,
@@ -162,6 +199,7 @@ void text_step(crowd *out, frames *f, const omm_grammar *g, const crowd *in, uin
     switch ((text_part)in->part) {
     case TEXT_VALUE: step_value(out, f, g, in, byte); break;
     case TEXT_BEGIN: step_begin(out, in->at, byte); break;
+    case TEXT_LEAD: step_lead(out, f, g, in, byte); break;
     case TEXT_THOUGHT: step_thought(out, in->at, byte); break;
     case TEXT_FREE: step_free(out, in->at, byte); break;
     case TEXT_OPEN: step_open(out, f, g, in->at, byte); break;
@@ -183,8 +221,9 @@ uint32_t text_room(const omm_grammar *g, const crowd *c) {
     return c->part == TEXT_VALUE ? match_room(g, c) : MATCH_ROOM_UNKNOWN;
 }
 
-bool text_may_open(omm_bytes piece) {
+bool text_may_open(omm_calls_form form, omm_bytes piece) {
     const size_t size = sizeof s_call - 1;
+    if (form == OMM_CALLS_BARE) return piece.size > 0 && memchr(piece.data, '"', piece.size);
     if (piece.size >= size && memmem(piece.data, piece.size, s_call, size)) return true;
     for (size_t at = 1; at < size; at++) {
         const size_t left = size - at;

@@ -83,17 +83,19 @@ static omm_err make_sets(omm_lexicon *x, const omm_tokenizer *t) {
 }
 
 /* Few: a walk of all for each token of a free text would be long. */
-static omm_err find_openers(omm_lexicon *x) {
+static omm_err find_openers(omm_lexicon *x, omm_calls_form form) {
+    uint32_t *list = NULL;
     for (unsigned pass = 0; pass < 2; pass++) {
-        x->opener_count = 0;
+        uint32_t count = 0;
         for (uint32_t id = 0; id < x->vocab; id++) {
-            if (!text_may_open(bytes_of(x, id))) continue;
-            if (pass > 0) x->openers[x->opener_count] = id;
-            x->opener_count++;
+            if (!text_may_open(form, bytes_of(x, id))) continue;
+            if (list) list[count] = id;
+            count++;
         }
-        if (pass > 0) break;
-        x->openers = (uint32_t *)omm_alloc((size_t)x->opener_count + 1, sizeof *x->openers);
-        if (!x->openers) return omm_raise(OMM_ERR_NOMEM, "no memory for a lexicon");
+        x->opener_counts[form] = count;
+        if (list) break;
+        list = x->openers[form] = (uint32_t *)omm_alloc((size_t)count + 1, sizeof *list);
+        if (!list) return omm_raise(OMM_ERR_NOMEM, "no memory for a lexicon");
     }
     return OMM_OK;
 }
@@ -174,7 +176,8 @@ static omm_err make_tree(lexicon_tree *tree, omm_lexicon *x, bool with_plain) {
 static omm_err make_parts(omm_lexicon *x, const omm_tokenizer *tokenizer) {
     OMM_TRY(copy_pieces(x, tokenizer));
     OMM_TRY(make_sets(x, tokenizer));
-    OMM_TRY(find_openers(x));
+    OMM_TRY(find_openers(x, OMM_CALLS_MARKED));
+    OMM_TRY(find_openers(x, OMM_CALLS_BARE));
     OMM_TRY(make_tree(&x->all, x, true));
     return make_tree(&x->odd, x, false);
 }
@@ -206,7 +209,7 @@ void omm_lexicon_close(omm_lexicon *lexicon) {
     omm_free(lexicon->plain);
     omm_free(lexicon->characters);
     omm_free(lexicon->ends);
-    omm_free(lexicon->openers);
+    for (unsigned i = 0; i < OMM_CALLS_FORM_COUNT; i++) omm_free(lexicon->openers[i]);
     omm_free(lexicon->bytes);
     omm_free(lexicon->at);
     omm_free(lexicon);

@@ -35,7 +35,7 @@ static inline bool takes(const omm_grammar *g, const char *text) {
     static frames s_frames;
     crowd now, next;
     s_frames.count = 0;
-    match_begin(&now, g, false);
+    match_begin(&now, g, g->root, false);
     for (const char *p = text; *p; p++) {
         match_step(&next, &s_frames, g, &now, (uint8_t)*p);
         match_compact(&next, &s_frames);

@@ -120,7 +120,7 @@ typedef struct bpe_merge {
     uint32_t rank, result;
 } bpe_merge;
 
-/* What the model's own template says to it; chat_announce.c. */
+/* What the model's own template says to it; chat_announce.c, chat_llama.c. */
 typedef struct chat_tools {
     omm_buf system; /* of conversations that begin without a system turn and have no tools */
     bool announces; /* with tools: the system's text, HEAD, the tools and TAIL */
@@ -129,6 +129,9 @@ typedef struct chat_tools {
     bool apart;    /* an empty line stands behind the system's text, and not at HEAD */
     bool before;   /* a line end stands before each tool, else behind it */
     bool response; /* results are <tool_response> of a user turn */
+    uint8_t calls; /* omm_calls_form */
+    bool quoted;   /* results are JSON strings */
+    bool lists;    /* HEAD, each tool on lines of its own, and then the system's text */
 } chat_tools;
 
 struct omm_tokenizer {

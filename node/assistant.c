@@ -16,7 +16,7 @@
 #define NOTES_FOUND_MAX 3u
 #define ANSWER_BYTES_MAX (1u << 18)
 
-static const char s_call_mark[] = "<tool_call>";
+static const char s_call_mark[] = OMM_CHAT_CALL_OPENS;
 
 omm_assistant_options omm_assistant_options_default(void) {
     return (omm_assistant_options){
@@ -77,6 +77,31 @@ static size_t held_back(omm_bytes text) {
     return size;
 }
 
+omm_calls_form assistant_calls(const omm_assistant *a) {
+    return omm_chat_calls_of(a->options.speaker.tokenizer);
+}
+
+/* Nothing, if the text is a bare call, or (*sure false) may become one; else all of it. */
+static size_t before_bare(bool *sure, omm_bytes text) {
+    static const char opens[] = OMM_CHAT_BARE_OPENS;
+    size_t at = 0;
+    while (at < text.size && strchr(" \t\r\n", text.data[at]) && text.data[at]) at++;
+    const size_t left = text.size - at, size = left < sizeof opens - 1 ? left : sizeof opens - 1;
+    const bool is = size == 0 || memcmp(text.data + at, opens, size) == 0;
+    *sure = is && size == sizeof opens - 1;
+    return is ? 0 : text.size;
+}
+
+/* Bytes before a call, or (*sure false) before what may become one. */
+static size_t before_call(bool *sure, const omm_assistant *a, omm_bytes text) {
+    const uint8_t *mark =
+        text.size > 0 ? memmem(text.data, text.size, s_call_mark, sizeof s_call_mark - 1) : NULL;
+    *sure = mark != NULL;
+    if (mark) return (size_t)(mark - text.data);
+    const size_t bare = assistant_calls(a) == OMM_CALLS_BARE ? before_bare(sure, text) : text.size;
+    return bare < text.size ? bare : text.size - held_back(text);
+}
+
 /* The speaker has written more: show it up to a call, or to what could become one. */
 static omm_err take_piece(void *ud, omm_bytes piece) {
     omm_assistant *a = ud;
@@ -84,10 +109,8 @@ static omm_err take_piece(void *ud, omm_bytes piece) {
     if (a->in_call) return OMM_OK;
     omm_thought_look(&a->thought, omm_buf_view(&a->answer), false);
     const omm_bytes text = said(a);
-    const uint8_t *mark =
-        text.size > 0 ? memmem(text.data, text.size, s_call_mark, sizeof s_call_mark - 1) : NULL;
-    a->in_call = mark != NULL;
-    return show(a, mark ? (size_t)(mark - a->answer.data) : a->answer.size - held_back(text));
+    const size_t size = a->options.speaker.no_calls ? text.size : before_call(&a->in_call, a, text);
+    return show(a, a->answer.size - text.size + size);
 }
 
 /* ---- Room in the context ------------------------------------------------------------------- */
@@ -218,7 +241,11 @@ static omm_err step(bool *done, omm_assistant *a) {
         a->shown = a->answer.size; /* half a call is of no use to anyone */
         return finish(a, stop);
     }
-    omm_err err = omm_chat_parse(&reply, said(a));
+    if (a->options.speaker.no_calls) {
+        *done = true;
+        return finish(a, stop);
+    }
+    omm_err err = omm_chat_parse(&reply, said(a), assistant_calls(a));
     if (err == OMM_ERR_FORMAT || err == OMM_ERR_TOO_BIG) {
         a->calls++;
         return assistant_do_bad_call(done, a, "tool call");

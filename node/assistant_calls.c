@@ -12,7 +12,7 @@ _Static_assert(OMM_CALCULATOR_BYTES_MAX <= OMM_NOTE_BYTES_MAX, "one buffer for b
 static omm_err replace_call(omm_assistant *a, const char *tool, const char *name, omm_bytes value) {
     json_t *arguments = json_pack("{s:s%}", name, value.data, value.size);
     omm_buf_clear(&a->answer);
-    omm_err err = omm_chat_write_call(&a->answer, tool, arguments);
+    omm_err err = omm_chat_write_call(&a->answer, assistant_calls(a), tool, arguments);
     json_decref(arguments);
     OMM_TRY(err);
     transcript_remove(&a->turns, a->turns.count - 1, a->turns.count);

@@ -33,6 +33,7 @@ struct omm_assistant {
 
 /* ---- assistant.c ---- */
 OMM_CHECKED omm_err assistant_tell(omm_assistant *a, omm_assistant_event event);
+omm_calls_form assistant_calls(const omm_assistant *a); /* as its model writes them */
 /* The program itself says something. */
 OMM_CHECKED __attribute__((format(printf, 2, 3))) omm_err assistant_notice(omm_assistant *a,
                                                                            const char *fmt, ...);

@@ -5,6 +5,7 @@
 #include "omm/file.h"
 #include "omm/mem.h"
 #include "omm_test.h"
+#include "test_template.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -22,6 +23,7 @@ typedef struct stage {
     size_t events_size;
     unsigned is_in; /* 1 + kind of the last event */
     bool thinks, no_calls;
+    const omm_tokenizer *tokenizer;
     omm_err fail;       /* of the speaker */
     size_t interrupted; /* if > 0: after so many characters but one, of each answer */
 } stage;
@@ -88,8 +90,12 @@ static omm_err watch(void *ud, const omm_assistant_event *e) {
 static omm_assistant *open_assistant(stage *s, omm_notes *notes, omm_docs *docs) {
     omm_assistant *a = NULL;
     omm_assistant_options options = omm_assistant_options_default();
-    options.speaker = (omm_speaker){
-        .fits = fits, .reply = reply, .no_calls = s->no_calls, .thinks = s->thinks, .ud = s};
+    options.speaker = (omm_speaker){.fits = fits,
+                                    .reply = reply,
+                                    .no_calls = s->no_calls,
+                                    .thinks = s->thinks,
+                                    .tokenizer = s->tokenizer,
+                                    .ud = s};
     options.system = "Help.";
     options.notes = notes;
     options.docs = docs;
@@ -194,6 +200,49 @@ static void test_call(void) {
     play(&s, NULL, NULL, "Some sums: 1, 2, 3");
     CHECK(strstr(s.events, "result:calculator 0.33 (rounded; exactly 1/3)\n") != NULL);
     CHECK(strstr(s.prompt, "|tool:0.33|tool:4|") != NULL);
+}
+
+/* Of a model that writes them bare: hidden as far as they may be one, run, and written so where words of the user replace
+ * the model's; marked ones as ever; other JSON is an answer. */
+#define BARE(text) "{\"name\": \"calculator\", \"parameters\": {\"expression\": \"" text "\"}}"
+
+static void test_bare_calls(void) {
+    omm_gguf gguf;
+    open_base_file(&gguf);
+    omm_tokenizer *t = open_under(&gguf, TEMPLATE_OF_BARE_CALLS);
+    CHECK_EQ(omm_chat_calls_of(t), OMM_CALLS_BARE);
+    stage s = {.replies = {" " BARE("100*3"), "It is 300."}, .tokenizer = t};
+    play(&s, NULL, NULL, "What is 100 times 3?");
+    check_text(s.events, "call:calculator 100*3\nresult:calculator 300\ntext:It is 300.\n");
+    CHECK(strstr(s.prompt, "|assistant: " BARE("100*3") "|tool:300|"));
+    s = (stage){.replies = {"So: " SUM("100*3"), "It is 300."}, .tokenizer = t};
+    play(&s, NULL, NULL, "What is 100 times 3?");
+    check_text(s.events,
+               "text:So: \ncall:calculator 100*3\nresult:calculator 300\ntext:It is 300.\n");
+    s = (stage){.replies = {BARE("47*68"), "It is 4042."}, .tokenizer = t};
+    play(&s, NULL, NULL, "47*86");
+    CHECK(strstr(s.events, "notice:the model asked for 47*68; you asked for 47*86\n"));
+    CHECK(strstr(s.prompt, "|assistant:" BARE("47*86") "|tool:4042|"));
+    s = (stage){.replies = {"{\"name\": \"Ada\", \"age\": 36}"}, .tokenizer = t};
+    play(&s, NULL, NULL, "Who?");
+    check_text(s.events, "text:{\"name\": \"Ada\", \"age\": 36}\n");
+    s = (stage){.replies = {"{\"na"}, .tokenizer = t};
+    play(&s, NULL, NULL, "Who?");
+    check_text(s.events, "text:{\"na\n");
+    s = (stage){.replies = {"{\"name\": \"calculator\", \"parameters\":", "Sorry."},
+                .tokenizer = t};
+    play(&s, NULL, NULL, "Who?");
+    CHECK(strstr(s.events, "result:tool call error: ") == s.events);
+    /* who can call nothing has said it */
+    s = (stage){.replies = {BARE("1")}, .tokenizer = t, .no_calls = true};
+    play(&s, NULL, NULL, "Who?");
+    check_text(s.events, "text:" BARE("1") "\n");
+    /* half a call is not shown */
+    s = (stage){.replies = {BARE("1")}, .tokenizer = t, .interrupted = 30};
+    play(&s, NULL, NULL, "Who?");
+    check_text(s.events, "notice:stopped\n");
+    omm_tokenizer_close(t);
+    omm_gguf_close(&gguf);
 }
 
 static void test_bad_calls(void) {
@@ -517,6 +566,7 @@ int main(void) {
     test_thoughts();
     test_answer();
     test_call();
+    test_bare_calls();
     test_bad_calls();
     test_endless_calls();
     test_sums();

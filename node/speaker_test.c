@@ -5,6 +5,7 @@
 #include "omm/file.h"
 #include "omm/mem.h"
 #include "omm_test.h"
+#include "test_template.h"
 
 #include <string.h>
 
@@ -17,13 +18,9 @@ typedef struct base {
 } base;
 
 static void open_base(base *b) {
-    char path[OMM_PATH_MAX];
-    const char *source = getenv("OMM_SOURCE_DIR");
     omm_isa isa;
     omm_session_options options = omm_session_options_default();
-    CHECK_OK(
-        omm_path_join(path, source ? source : ".", "scenarios/base/openmeshmind-tiny-F16.gguf"));
-    CHECK_OK(omm_gguf_open(&b->gguf, path));
+    open_base_file(&b->gguf);
     CHECK_OK(omm_model_load(&b->model, &b->gguf));
     CHECK_OK(omm_tokenizer_open(&b->tokenizer, &b->gguf));
     CHECK_OK(omm_isa_choose(&isa, getenv("OMM_ISA")));
@@ -134,28 +131,9 @@ static omm_speaker_stop three_answers(omm_buf *out, uint64_t *accepted, uint64_t
     return stop;
 }
 
-/* The base model's vocabulary under a template that opens a thought. */
-static omm_tokenizer *open_thinking(const base *b) {
-    omm_gguf_writer w;
-    omm_buf file;
-    omm_gguf g;
-    omm_tokenizer *t = NULL;
-    omm_gguf_writer_init(&w);
-    for (size_t i = 0; i < b->gguf.kv_count; i++)
-        if (!omm_bytes_equal(b->gguf.kvs[i].key, omm_bytes_str("tokenizer.chat_template")))
-            omm_gguf_put_kv(&w, &b->gguf.kvs[i]);
-    omm_gguf_put_text(&w, "tokenizer.chat_template",
-                      "{{ '<|im_start|>' ~ turn.content.split('</think>')[-1] ~ '<|im_end|>' }}"
-                      "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}");
-    omm_buf_init(&file, SIZE_MAX / 2);
-    CHECK_OK(omm_gguf_writer_finish(&file, &w));
-    CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&file)));
-    CHECK_OK(omm_tokenizer_open(&t, &g));
-    omm_gguf_close(&g);
-    omm_buf_fini(&file);
-    omm_gguf_writer_fini(&w);
-    return t;
-}
+#define OPENS                                                                                      \
+    "{{ '<|im_start|>' ~ turn.content.split('</think>')[-1] ~ '<|im_end|>' }}"                     \
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}"
 
 /* An answer begins with the thought that the prompt has opened, and so many tokens of it count as what is left of the answer.
  * Asked to answer at once, it begins with the answer. */
@@ -163,7 +141,7 @@ static void test_thought(base *b) {
     static const char opened[] = "<think>\n";
     omm_model_speaker *s = NULL;
     omm_model_speaker_options options = omm_model_speaker_options_default();
-    omm_tokenizer *t = open_thinking(b);
+    omm_tokenizer *t = open_under(&b->gguf, OPENS);
     omm_buf out;
     omm_buf_init(&out, 1 << 16);
     options.reply_tokens_max = 2;

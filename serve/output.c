@@ -36,6 +36,9 @@ omm_err output_init(output *t, const request *r, const omm_tokenizer *tokenizer,
                   .thought = omm_thought_init(r->thinks),
                   .holds_calls = r->has_tools,
                   .in_call = r->begun.size > 0,
+                  .leads = r->has_tools && r->begun.size == 0 &&
+                           omm_chat_calls_of(tokenizer) == OMM_CALLS_BARE,
+                  .grammar = r->grammar,
                   .tokens_max = tokens_max};
     omm_stops_init(&t->stops);
     omm_stops_init(&t->own);
@@ -44,7 +47,8 @@ omm_err output_init(output *t, const request *r, const omm_tokenizer *tokenizer,
     OMM_TRY(add_stops(t, r));
     OMM_TRY(omm_buf_append(&t->whole, begun.data, begun.size));
     if (t->in_call) calls_begin(&t->calls);
-    for (size_t i = sizeof s_call - 1; t->in_call && i < begun.size; i++)
+    const uint8_t *opens = t->in_call ? memchr(begun.data, '{', begun.size) : NULL;
+    for (size_t i = opens ? (size_t)(opens - begun.data) : begun.size; i < begun.size; i++)
         calls_take(&t->calls, begun.data[i], i);
     return OMM_OK;
 }
@@ -97,21 +101,51 @@ static omm_err is_thought_of(bool *out, output *t) {
     return OMM_OK;
 }
 
-static omm_err push_byte(output *t, uint8_t byte) {
+static omm_err begin_calls(output *t, size_t at) {
+    t->in_call = true;
+    t->leads = false;
+    t->call_at = at;
+    return omm_stops_flush(&t->whole, &t->stops);
+}
+
+/* The text is none that a bare call begins. */
+static void drop_bare(output *t) {
+    t->leads = false;
+    t->calls = (drawn_calls){0};
+}
+
+/* The quote behind a bare call's name has come: it is one if there is such a tool. */
+static omm_err take_bare(output *t) {
+    const size_t size = t->whole.size;
+    OMM_TRY(omm_buf_append(&t->whole, t->stops.held.data, t->stops.held.size));
+    const bool is_tool = omm_grammar_has_tool(t->grammar, output_call_name(t, 0));
+    t->whole.size = size;
+    if (is_tool) return begin_calls(t, t->calls.bare_at);
+    drop_bare(t);
+    return OMM_OK;
+}
+
+static omm_err take_mark(output *t) {
     bool in_thought = false;
-    if (t->in_call) return push_to_call(t, byte);
-    OMM_TRY(omm_stops_push(&t->whole, &t->stops, omm_bytes_of(&byte, 1)));
-    t->mark = calls_follow(t->mark, byte);
-    if (!calls_is_mark(t->mark)) return OMM_OK;
     t->mark = 0;
-    if (has_stopped(t)) return OMM_OK;
     OMM_TRY(is_thought_of(&in_thought, t));
     if (in_thought) return OMM_OK;
-    OMM_TRY(omm_stops_flush(&t->whole, &t->stops));
-    t->in_call = true;
-    t->call_at = t->whole.size - (sizeof s_call - 1);
+    OMM_TRY(begin_calls(t, t->whole.size + t->stops.held.size - (sizeof s_call - 1)));
     calls_begin(&t->calls);
     return OMM_OK;
+}
+
+static omm_err push_byte(output *t, uint8_t byte) {
+    if (t->in_call) return push_to_call(t, byte);
+    t->leads = t->leads && calls_try_bare(&t->calls, byte, t->whole.size + t->stops.held.size);
+    t->mark = calls_follow(t->mark, byte);
+    OMM_TRY(omm_stops_push(&t->whole, &t->stops, omm_bytes_of(&byte, 1)));
+    if (has_stopped(t)) {
+        if (t->leads) drop_bare(t);
+        return OMM_OK;
+    }
+    if (t->leads && calls_named(&t->calls) > 0) return take_bare(t);
+    return calls_is_mark(t->mark) ? take_mark(t) : OMM_OK;
 }
 
 static omm_err push_text(output *t, omm_bytes text) {
@@ -163,7 +197,12 @@ static size_t content_size(const output *t) {
     size_t size = text.size;
     const bool is_call = t->in_call && (output_calls(t) > 0 || t->finish != FINISH_STOP);
     if (!t->holds_calls || (t->finish != FINISH_NONE && !is_call)) return size;
-    size = t->in_call ? t->call_at - content_begin(t) : size - marks_size(text);
+    if (t->in_call)
+        size = t->call_at - content_begin(t);
+    else if (t->leads && t->calls.count > 0)
+        size = t->calls.bare_at - content_begin(t);
+    else
+        size -= marks_size(text);
     while (size > 0 && is_space(text.data[size - 1])) size--;
     return size;
 }

@@ -20,8 +20,10 @@ typedef struct output {
     omm_stops stops;
     omm_stops own;  /* of them, those of the template: inside a call no others end a text */
     uint8_t mark;   /* bytes of the mark that begins the first call */
-    bool in_call;   /* behind it */
+    bool in_call;   /* behind it, or behind the name of a bare one */
     size_t call_at; /* where it begins */
+    bool leads;     /* a bare call may begin, or has, as far as `calls` has it */
+    const omm_grammar *grammar;
     drawn_calls calls;
     size_t calls_sent, arguments_sent; /* to who reads a stream: whole ones; of the next one */
     bool call_told;                    /* the next one's name has been sent */

@@ -4,6 +4,7 @@
 #include "omm/mem.h"
 #include "omm_test.h"
 #include "test_served.h"
+#include "test_template.h"
 
 #include <string.h>
 
@@ -340,6 +341,101 @@ static void test_own_stops(const served *s) {
     omm_free(r);
 }
 
+/* ---- bare calls ------------------------------------------------------------------------------------- */
+
+/* As a Llama 3 writes them. */
+#define BARE "{\"name\": \"calculator\", \"parameters\": {\"expression\": \"1+1\"}}"
+
+static const example s_bare[] = {
+    {BARE, true, NULL, "", 100, FINISH_CALLS, "", 1, ""},
+    {" \n" BARE, true, NULL, "", 100, FINISH_CALLS, "", 1, ""},
+    {"{\"name\":\"calculator\",\"parameters\":{}}", true, NULL, "", 100, FINISH_CALLS, "", 1, ""},
+    {" \"calculator\", \"parameters\": {}}", true, NULL, "{\"name\":", 100, FINISH_CALLS, "", 1,
+     ""},
+    {" {\"a\": 1}}", true, NULL, "{\"name\": \"calculator\", \"parameters\":", 100, FINISH_CALLS,
+     "", 1, ""},
+    {"Wait. " CALL, true, NULL, "", 100, FINISH_CALLS, "Wait.", 1, "Wait."},
+    {CALL CALL, true, NULL, "", 200, FINISH_CALLS, "", 2, ""},
+    /* what a user would have a text end at ends no call that has begun, and one that has not */
+    {BARE, true, "1+1", "", 100, FINISH_CALLS, "", 1, ""},
+    {BARE, true, ", ", "", 100, FINISH_CALLS, "", 1, ""},
+    {BARE, true, "\"calculator\"x", "", 100, FINISH_CALLS, "", 1, ""},
+    {BARE, true, "{\"", "", 100, FINISH_STOP, "", 0, ""},
+    {BARE, true, "calc", "", 100, FINISH_STOP, "{\"name\": \"", 0, "{\"name\": \""},
+    {BARE, true, "calculator\"", "", 100, FINISH_STOP, "{\"name\": \"", 0, "{\"name\": \""},
+    /* text */
+    {BARE, false, NULL, "", 100, FINISH_STOP, BARE, 0, BARE},
+    {"{\"name\": \"Ada\", \"age\": 36}", true, NULL, "", 100, FINISH_STOP,
+     "{\"name\": \"Ada\", \"age\": 36}", 0, "{\"name\": \"Ada\", \"age\": 36}"},
+    {"{\"name\": \"calculator", true, NULL, "", 100, FINISH_STOP, "{\"name\": \"calculator", 0,
+     "{\"name\": \"calculator"},
+    {"{\"name\":  \"calculator\"}", true, NULL, "", 100, FINISH_STOP, "{\"name\":  \"calculator\"}",
+     0, "{\"name\":  \"calculator\"}"},
+    {"{ \"name\": \"calculator\"}", true, NULL, "", 100, FINISH_STOP, "{ \"name\": \"calculator\"}",
+     0, "{ \"name\": \"calculator\"}"},
+    {"{}", true, NULL, "", 100, FINISH_STOP, "{}", 0, "{}"},
+    {"Hm. " BARE, true, NULL, "", 100, FINISH_STOP, "Hm. " BARE, 0, "Hm. " BARE},
+    {"{\"name\": \"Ada\"} " CALL, true, NULL, "", 100, FINISH_CALLS, "{\"name\": \"Ada\"}", 1,
+     "{\"name\": \"Ada\"}"},
+    {"{\"name\": " CALL, true, NULL, "", 100, FINISH_CALLS, "{\"name\":", 1, "{\"name\":"},
+};
+
+/* Held until it is known, and a call's name sent before its arguments have come. */
+static void test_bare_pieces(request *r, const served *s) {
+    omm_bytes name, arguments;
+    char sent[2048];
+    size_t call = 9;
+    output o;
+    r->stop_count = 0;
+    CHECK_OK(output_init(&o, r, s->tokenizer, 100));
+    pieces(sent, &o, s, "{\"name\": \"calcu", false);
+    CHECK_EQ(sent[0], 0);
+    pieces(sent, &o, s, "s\"", false);
+    CHECK(strncmp(sent, "{\"name\": \"calcus\"", 17) == 0);
+    output_fini(&o);
+    CHECK_OK(output_init(&o, r, s->tokenizer, 100));
+    pieces(sent, &o, s, "{\"name\": \"calculator\", \"par", false);
+    CHECK_EQ(sent[0], 0);
+    CHECK(output_next_call(&o, &call, &name, &arguments));
+    CHECK(call == 0 && omm_bytes_equal(name, omm_bytes_str("calculator")) && arguments.size == 0);
+    pieces(sent, &o, s, "ameters\": {\"a\"", false);
+    CHECK(output_next_call(&o, &call, &name, &arguments));
+    CHECK(name.size == 0 && omm_bytes_equal(arguments, omm_bytes_str("{\"a\"")));
+    CHECK_EQ(sent[0], 0);
+    output_fini(&o);
+    /* cut: as far as it came */
+    CHECK_OK(output_init(&o, r, s->tokenizer, count_tokens(s, "{\"name\": \"calculator\", \"p")));
+    pieces(sent, &o, s, "{\"name\": \"calculator\", \"p", false);
+    CHECK_EQ(o.finish, FINISH_LENGTH);
+    CHECK(output_calls(&o) == 1 && output_content(&o).size == 0);
+    output_fini(&o);
+    CHECK_OK(output_init(&o, r, s->tokenizer, count_tokens(s, "{\"name\": \"calc")));
+    pieces(sent, &o, s, "{\"name\": \"calc", false);
+    CHECK_EQ(o.finish, FINISH_LENGTH);
+    CHECK(output_calls(&o) == 0);
+    CHECK(omm_bytes_equal(output_content(&o), omm_bytes_str("{\"name\": \"calc")));
+    output_fini(&o);
+}
+
+static void test_bare(const served *s) {
+    const omm_grammar_tool tool = {.name = "calculator"};
+    const omm_grammar_calls calls = {
+        .tools = &tool, .tool_count = 1, .calls_max = 8, .form = OMM_CALLS_BARE};
+    request *r = (request *)omm_alloc(1, sizeof *r);
+    served other = *s;
+    CHECK(r != NULL);
+    other.tokenizer = served_other_tokenizer(TEMPLATE_OF_BARE_CALLS);
+    CHECK_EQ(omm_chat_calls_of(other.tokenizer), OMM_CALLS_BARE);
+    CHECK_OK(omm_grammar_open_calls(&r->grammar, &calls));
+    for (size_t i = 0; i < sizeof s_bare / sizeof s_bare[0]; i++)
+        check_example(r, &other, &(thoughtful){s_bare[i], false, "", "", 0});
+    r->has_tools = true;
+    test_bare_pieces(r, &other);
+    omm_grammar_close(r->grammar);
+    omm_tokenizer_close(other.tokenizer);
+    omm_free(r);
+}
+
 /* Every token is sent as it comes, but what may become a stop or a call, and parts of characters. */
 static void test_pieces(const served *s) {
     request *r = (request *)omm_alloc(1, sizeof *r);
@@ -367,6 +463,7 @@ int main(void) {
     test_cuts(&s);
     test_streamed(&s);
     test_own_stops(&s);
+    test_bare(&s);
     test_pieces(&s);
     served_close(&s);
     CHECK_EQ(omm_mem_live(), 0);

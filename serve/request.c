@@ -379,8 +379,10 @@ static bool read_tool(reader *r, omm_grammar_tool *tool, const json_t *function)
 /* A call that is begun is one of these, to its end. */
 static bool hold_to_calls(reader *r, const json_t *tools) {
     omm_grammar_tool list[OMM_CHAT_TOOLS_MAX];
-    omm_grammar_calls calls = {
-        .tools = list, .calls_max = r->out->calls_max, .begun = omm_buf_view(&r->out->begun)};
+    omm_grammar_calls calls = {.tools = list,
+                               .calls_max = r->out->calls_max,
+                               .form = omm_chat_calls_of(r->o->tokenizer),
+                               .begun = omm_buf_view(&r->out->begun)};
     if (r->out->thinks) calls.thinking = omm_thinking_of(r->o->tokenizer);
     calls.stops = omm_chat_stops(&calls.stop_count, r->o->tokenizer);
     for (size_t i = 0; i < json_array_size(tools); i++) {
@@ -400,9 +402,7 @@ static bool begin_call(reader *r, const json_t *tools, const char *name) {
     if (name && !is_announced(tools, name))
         return refuse(r, "tool_choice", "tool_choice: there is no tool %.64s", name);
     const omm_err err =
-        name ? omm_buf_printf(&r->out->begun,
-                              OMM_CHAT_CALL_OPENS "\n{\"name\": \"%s\", \"arguments\":", name)
-             : omm_buf_printf(&r->out->begun, OMM_CHAT_CALL_OPENS "\n{\"name\":");
+        omm_chat_begin_call(&r->out->begun, omm_chat_calls_of(r->o->tokenizer), name);
     return err == OMM_OK ? true : refuse_err(r, "tool_choice", err);
 }
 

@@ -5,6 +5,7 @@
 #include "omm/mem.h"
 #include "omm_test.h"
 #include "test_served.h"
+#include "test_template.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -379,6 +380,20 @@ static const held s_held[] = {
      "\"b\",\"arguments\":{}}</tool_call>", true, true},
     {NULL, ALLOWED("required", "b") TWO("\"parameters\": {}"), "\"calculator\"", false, false},
     {NULL, NAMED TWO("\"parameters\": {}"), "{\"expression\":1", false, false},
+    /* a model that writes calls bare */
+    {TEMPLATE_OF_BARE_CALLS, ", " TOOLS, "{\"name\":\"calculator\",\"parameters\":{}}", true, true},
+    {TEMPLATE_OF_BARE_CALLS, ", " TOOLS, "{\"name\":\"calculator\",\"arguments\"", false, false},
+    {TEMPLATE_OF_BARE_CALLS, ", " TOOLS, "{\"name\":\"calculus\",\"arguments\"", true, true},
+    {TEMPLATE_OF_BARE_CALLS, ", " TOOLS, ONE, true, true},
+    {TEMPLATE_OF_BARE_CALLS, NAMED TWO("\"parameters\": {}"), " {\"expression\":\"1\"}}", true,
+     true},
+    {TEMPLATE_OF_BARE_CALLS, NAMED TWO("\"parameters\": {}"), " {\"expression\":1", false, false},
+    {TEMPLATE_OF_BARE_CALLS, ALLOWED("required", "b") TWO("\"parameters\": {}"),
+     " \"b\",\"parameters\":{}}", true, true},
+    {TEMPLATE_OF_BARE_CALLS, ALLOWED("required", "b") TWO("\"parameters\": {}"), " \"calculator\"",
+     false, false},
+    {TEMPLATE_OF_BARE_CALLS, ALLOWED("auto", "b") TWO("\"parameters\": {}"),
+     "{\"name\":\"calculator\",1", true, true},
 };
 
 static void test_held(const served *s) {

@@ -5,6 +5,7 @@
 #include "omm/json.h"
 #include "omm/mem.h"
 #include "omm_test.h"
+#include "test_template.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -25,19 +26,11 @@ static void open_adapter(served *s, unsigned i) {
     omm_lora_fini(&lora);
 }
 
-static void base_path(char path[OMM_PATH_MAX]) {
-    const char *root = getenv("OMM_SOURCE_DIR");
-    if (!root) root = "."; /* a fuzzer is run there */
-    snprintf(path, OMM_PATH_MAX, "%s/scenarios/base/openmeshmind-tiny-F16.gguf", root);
-}
-
 void served_open(served *s) {
-    char path[OMM_PATH_MAX];
     omm_gguf gguf;
     omm_isa isa;
-    base_path(path);
     *s = (served){0};
-    CHECK_OK(omm_gguf_open(&gguf, path));
+    open_base_file(&gguf);
     CHECK_OK(omm_model_load(&s->model, &gguf));
     CHECK_OK(omm_tokenizer_open(&s->tokenizer, &gguf));
     omm_gguf_close(&gguf);
@@ -70,28 +63,10 @@ void served_close(served *s) {
 }
 
 omm_tokenizer *served_other_tokenizer(const char *jinja) {
-    char path[OMM_PATH_MAX];
-    omm_buf file;
     omm_gguf gguf;
-    omm_bytes own = {0};
-    omm_tokenizer *made = NULL;
-    base_path(path);
-    omm_buf_init(&file, (size_t)1 << 28);
-    CHECK_OK(omm_file_read(&file, path));
-    CHECK_OK(omm_gguf_open(&gguf, path));
-    CHECK_OK(omm_gguf_get_str(&own, &gguf, "tokenizer.chat_template"));
-    uint8_t *at = (uint8_t *)memmem(file.data, file.size, own.data, own.size);
-    const size_t size = strlen(jinja);
-    CHECK(at && size <= own.size);
-    for (size_t i = 0; i < own.size; i++) at[i] = i < size ? (uint8_t)jinja[i] : ' ';
+    open_base_file(&gguf);
+    omm_tokenizer *made = open_under(&gguf, jinja);
     omm_gguf_close(&gguf);
-    snprintf(path, sizeof path, "/tmp/omm-served-%ld.gguf", (long)getpid());
-    CHECK_OK(omm_file_write_fast(path, omm_buf_view(&file), 0600));
-    CHECK_OK(omm_gguf_open(&gguf, path));
-    CHECK_OK(omm_tokenizer_open(&made, &gguf));
-    omm_gguf_close(&gguf);
-    CHECK_EQ(unlink(path), 0);
-    omm_buf_fini(&file);
     return made;
 }
 

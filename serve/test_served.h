@@ -16,7 +16,7 @@ typedef struct served {
 
 void served_open(served *s);
 void served_close(served *s);
-/* The base model's tokenizer with another template, which is not longer.  Caller closes. */
+/* The base model's tokenizer with another template.  Caller closes. */
 omm_tokenizer *served_other_tokenizer(const char *jinja);
 /* Its marks are text; an answer ends at [INST]. */
 #define SERVED_MARKED "{{ bos_token ~ '[INST] ' ~ turn.content ~ ' [/INST]' }}"

@@ -13,7 +13,39 @@ def padded(data):
     return data + bytes(-len(data) % ALIGNMENT)
 
 
-def retemplate(model, path, jinja):
+# As of a Llama 3, which writes calls bare; its marks take the place of the base model's.
+LLAMA3 = """{{- bos_token }}
+{%- if messages[0]['role'] == 'system' %}{%- set system_message = messages[0]['content']|trim %}{%- else %}{%- set system_message = '' %}{%- endif %}
+{{- '<|start_header_id|>system<|end_header_id|>\\n\\n' }}
+{%- if tools is not none and not tools_in_user_message %}
+    {{- 'Call: {"name": N, "parameters": P}.\\n\\n' }}
+    {%- for t in tools %}{{- t | tojson(indent=4) }}{{- '\\n\\n' }}{%- endfor %}
+{%- endif %}
+{{- system_message }}{{- '<|eot_id|>' }}
+{%- for message in messages %}
+    {%- if 'tool_calls' in message %}
+        {%- set tool_call = message.tool_calls[0].function %}
+        {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
+        {{- '{"name": "' + tool_call.name + '", "parameters": ' }}{{- tool_call.arguments | tojson }}{{- '}<|eot_id|>' }}
+    {%- else %}{{- '<|start_header_id|>' + message.role + '<|end_header_id|>\\n\\n' + message.content + '<|eot_id|>' }}{%- endif %}
+{%- endfor %}
+"""
+LLAMA3_MARKS = {"<|im_start|>": "<|start_header_id|>", "<|endoftext|>": "<|end_header_id|>", "<|im_end|>": "<|eot_id|>"}
+
+
+def renamed(r, marks):
+    """The array of texts that the reader stands before, some of them others."""
+    of, count = r.take("I"), r.take("Q")
+    out = [struct.pack("<IQ", of, count)]
+    for _ in range(count):
+        at = r.at
+        r.skip_string()
+        new = marks.get(r.data[at + 8:r.at].decode())
+        out.append(text(new) if new else r.data[at:r.at])
+    return b"".join(out)
+
+
+def retemplate(model, path, jinja, marks={}):
     data = pathlib.Path(model).read_bytes()
     r = Reader(data)
     r.at = 8
@@ -23,7 +55,11 @@ def retemplate(model, path, jinja):
         at = r.at
         r.skip_string()
         name, value = data[at + 8:r.at].decode(), r.at
-        r.skip_value(r.take("I"))
+        kind = r.take("I")
+        if name == "tokenizer.ggml.tokens":
+            out.append(data[at:r.at] + renamed(r, marks))
+            continue
+        r.skip_value(kind)
         found |= name == KEY
         out.append(data[at:value] + struct.pack("<I", STRING) + text(jinja) if name == KEY else data[at:r.at])
     assert found, f"{model} has no {KEY}"

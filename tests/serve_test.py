@@ -8,7 +8,7 @@ import atexit, contextlib, http.client, json, pathlib, re, signal, socket, subpr
 
 import live
 from live import check, wait_for
-from retemplate import OPENS, retemplate, with_positions
+from retemplate import LLAMA3, LLAMA3_MARKS, OPENS, retemplate, with_positions
 
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
 MESHMIND = live.program(sys.argv[2:])
@@ -185,6 +185,48 @@ def test_announced(folder):
     check(spent[1] > spent[0] + 60, "tokens of a prompt, brief and whole:", spent)
 
 
+def test_bare_calls(folder):
+    """Of a model that writes calls bare, as Llama 3 does, and has learned some: read so, streamed, and asked for; judged so by `train`."""
+    model = retemplate(MODEL, folder / "llama.gguf", LLAMA3, LLAMA3_MARKS)
+    tools = [{"type": "function", "function": {"name": "calculator", "parameters": {
+        "type": "object", "properties": {"expression": {"type": "string"}}, "required": ["expression"]}}}]
+    sums = {"12*7": 84, "30+4": 34, "9-2": 7}
+
+    def turns(text, value):
+        call = {"name": "calculator", "arguments": json.dumps({"expression": text})}
+        return [{"role": "user", "content": f"What is {text}?"}, {"role": "assistant", "content": None, "tool_calls": [{"function": call}]},
+                {"role": "tool", "content": str(value)}, {"role": "assistant", "content": f"It is {value}."}]
+
+    data = folder / "bare.jsonl"
+    data.write_text("".join(json.dumps({"client": "a", "tools": tools, "messages": turns(*one)}) + "\n" for one in sums.items()))
+    done = subprocess.run([MESHMIND, "train", "-m", model, "--data", data, "--eval", data, "--out", folder / "bare-lora.gguf", "--report",
+                           folder / "report", "--steps", "60", "--batch", "256", "--lr", "0.01", "-t", "2"], capture_output=True, text=True,
+                          cwd=SOURCE, timeout=live.LIMIT_S)
+    check(done.returncode == 0, done.stderr)
+    after = json.loads((folder / "report" / "report.json").read_text())["evaluation"]["after"]
+    check(after["calls"] == after["call_exact"] == len(sums), after)
+    server = Server("--lora", f"sum={folder / 'bare-lora.gguf'}", model=model)
+    body = {"model": "sum", "tools": tools, "temperature": 0, "max_tokens": 60}
+    for text, value in sums.items():
+        asked = turns(text, value)
+        for more in {}, {"tool_choice": "required"}, {"tool_choice": {"type": "function", "function": {"name": "calculator"}}}:
+            got = server.ask("/v1/chat/completions", {**body, **more, "messages": asked[:1]})["choices"][0]
+            calls = got["message"]["tool_calls"]
+            check(len(calls) == 1 and calls[0]["function"] == {"name": "calculator", "arguments": json.dumps({"expression": text})}, got)
+            check(got["finish_reason"] == "tool_calls" and not got["message"]["content"], got)
+        with contextlib.closing(server.connection()) as c:
+            c.request("POST", "/v1/chat/completions", json.dumps({**body, "stream": True, "messages": asked[:1]}), {"Content-Type": "application/json"})
+            parts = [json.loads(line)["choices"][0]["delta"] for line in stream_lines(c.getresponse()) if line != "[DONE]"]
+        functions = [call["function"] for part in parts for call in part.get("tool_calls", [])]
+        check("".join(f.get("arguments", "") for f in functions) == json.dumps({"expression": text}), parts)
+        check([f["name"] for f in functions if f.get("name")] == ["calculator"] and not any(p.get("content") for p in parts), parts)
+        got = server.ask("/v1/chat/completions", {**body, "messages": asked[:3]})["choices"][0]
+        check(got["message"]["content"] == f"It is {value}." and got["finish_reason"] == "stop", got)
+    got = server.ask("/v1/chat/completions", {**body, "tool_choice": "none", "messages": turns("12*7", 84)[:1]})["choices"][0]
+    check("tool_calls" not in got["message"], got)
+    server.end()
+
+
 def test_thoughts(folder):
     """Of a model whose prompt opens a thought: apart from the answer, or none, as the request says or else the server."""
     model = retemplate(MODEL, folder / "thinks.gguf", OPENS)
@@ -280,5 +322,5 @@ def test_options(folder):
 
 
 with tempfile.TemporaryDirectory(prefix="omm-serve-") as name:
-    for test in test_texts, test_turns, test_context, test_json, test_announced, test_thoughts, test_end, test_key, test_options:
+    for test in test_texts, test_turns, test_context, test_json, test_announced, test_bare_calls, test_thoughts, test_end, test_key, test_options:
         test(pathlib.Path(name))

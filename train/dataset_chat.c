@@ -47,8 +47,7 @@ static omm_err find_reply(maker *m, made *out) {
     OMM_TRY(omm_buf_append(&m->reply, reply->content.data, reply->content.size));
     OMM_TRY(omm_buf_append(&m->reply, "", 1));
     out->reply = (const char *)m->reply.data;
-    out->has_call = strstr(out->reply, "<tool_call>") != NULL;
-    return OMM_OK;
+    return maker_find_call(m, out);
 }
 
 omm_err maker_chat(maker *m, made *out, const json_t *root) {

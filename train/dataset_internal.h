@@ -114,6 +114,8 @@ OMM_CHECKED omm_err maker_init(maker *m, const char *name, const omm_tokenizer *
 void maker_fini(maker *m);
 /* Errors: FORMAT with m->bad set, NOMEM, UNSUPPORTED.  *wanted false: a line of another client. */
 OMM_CHECKED omm_err maker_make(maker *m, made *out, bool *wanted, const record *r);
+/* Does out->reply call a tool, as the model writes calls?  Errors: NOMEM. */
+OMM_CHECKED omm_err maker_find_call(const maker *m, made *out);
 /* UTF-8 without NUL, from m->line on, which it moves.  Errors: FORMAT, with m->bad set. */
 OMM_CHECKED omm_err maker_check_text(maker *m, omm_bytes text);
 /* Part k of a record, e->ids and e->learn not copied.  False: there is no such part.  A part in which

@@ -82,6 +82,18 @@ omm_err maker_init(maker *m, const char *name, const omm_tokenizer *tokenizer,
     return OMM_OK;
 }
 
+omm_err maker_find_call(const maker *m, made *out) {
+    const omm_calls_form form = omm_chat_calls_of(m->tokenizer);
+    omm_chat_reply reply;
+    out->has_call = strstr(out->reply, OMM_CHAT_CALL_OPENS) != NULL;
+    if (out->has_call || form != OMM_CALLS_BARE) return OMM_OK;
+    const omm_err err = omm_chat_parse(&reply, omm_bytes_str(out->reply), form);
+    if (err != OMM_OK) return err == OMM_ERR_NOMEM ? err : OMM_OK;
+    out->has_call = reply.call_count > 0;
+    omm_chat_reply_fini(&reply);
+    return OMM_OK;
+}
+
 void maker_fini(maker *m) {
     omm_buf_fini(&m->names);
     omm_buf_fini(&m->mask);
@@ -188,8 +200,7 @@ static omm_err make_completion(maker *m, made *out, const json_t *root) {
     OMM_TRY(omm_buf_append(&m->reply, completion.data, completion.size));
     OMM_TRY(omm_buf_append(&m->reply, "", 1));
     out->reply = (const char *)m->reply.data;
-    out->has_call = strstr(out->reply, "<tool_call>") != NULL;
-    return OMM_OK;
+    return maker_find_call(m, out);
 }
 
 static omm_err make_text(maker *m, made *out, bool *wanted, const record *r) {

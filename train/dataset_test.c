@@ -1,5 +1,6 @@
 /* Data sets: what is learned, cutting, selection, digests; every kind of bad line names itself. */
 #include "test_model.h"
+#include "test_template.h"
 
 #include "omm/file.h"
 #include "omm/mem.h"
@@ -75,6 +76,47 @@ static void openai_forms(const omm_tokenizer *tokenizer) {
     CHECK(!strstr((const char *)text.data, "ok"));
     omm_dataset_close(data);
     omm_buf_fini(&text);
+}
+
+/* Calls as the model writes them, and marked ones in a text as they are there. */
+static void bare_calls(void) {
+    static const struct {
+        const char *message, *reply;
+        bool has_call;
+    } cases[] = {
+        {"\"content\": \"Now.\", \"tool_calls\": [{\"function\": {\"name\": \"a\", \"arguments\": "
+         "\"{}\"}}]",
+         "{\"name\": \"a\", \"parameters\": {}}", true},
+        {"\"content\": \"{\\\"name\\\": \\\"a\\\", \\\"parameters\\\": {}}\"",
+         "{\"name\": \"a\", \"parameters\": {}}", true},
+        {"\"content\": \"{\\\"name\\\": \\\"a\\\"}\"", "{\"name\": \"a\"}", false},
+        {"\"content\": \"{\\\"name\\\": \"", "{\"name\": ", false},
+        {"\"content\": \"<tool_call>x</tool_call>\"", "<tool_call>x</tool_call>", true},
+        {"\"content\": \"Hi\"", "Hi", false},
+    };
+    omm_gguf gguf;
+    open_base_file(&gguf);
+    omm_tokenizer *t = open_under(&gguf, TEMPLATE_OF_BARE_CALLS);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[512];
+        omm_dataset *data = NULL;
+        omm_buf learned;
+        omm_buf_init(&learned, 4096);
+        snprintf(line, sizeof line,
+                 "{\"client\": \"a\", \"messages\": [{\"role\": \"user\", \"content\": \"x\"}, "
+                 "{\"role\": \"assistant\", %s}]}",
+                 cases[i].message);
+        CHECK_OK(parse(&data, line, t, NULL));
+        const omm_example *e = omm_dataset_example(data, 0);
+        CHECK_EQ(strcmp(e->reply, cases[i].reply), 0);
+        CHECK_EQ(e->has_call, cases[i].has_call);
+        learned_text(&learned, e, t);
+        CHECK(strstr((const char *)learned.data, "<|eot_id|>"));
+        omm_dataset_close(data);
+        omm_buf_fini(&learned);
+    }
+    omm_tokenizer_close(t);
+    omm_gguf_close(&gguf);
 }
 
 static void refused(const omm_tokenizer *tokenizer, const char *line, const char *reason) {
@@ -315,6 +357,7 @@ int main(void) {
     test_tokenizer_open(&tokenizer);
     one_line(tokenizer);
     openai_forms(tokenizer);
+    bare_calls();
     bad_lines(tokenizer);
     parts(tokenizer);
     options(tokenizer);

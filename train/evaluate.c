@@ -107,8 +107,8 @@ static omm_err take_next(const evaluation *e, seat *s, bool *more) {
     return OMM_OK;
 }
 
-static bool has_calls(omm_chat_reply *reply, omm_bytes text) {
-    if (omm_chat_parse(reply, text) != OMM_OK) return false;
+static bool has_calls(omm_chat_reply *reply, omm_bytes text, omm_calls_form form) {
+    if (omm_chat_parse(reply, text, form) != OMM_OK) return false;
     if (reply->call_count > 0) return true;
     omm_chat_reply_fini(reply);
     return false;
@@ -126,12 +126,13 @@ static bool same_tools(bool *same_arguments, const omm_chat_reply *got,
     return true;
 }
 
-static void judge_call(omm_eval_item *item, omm_bytes text, omm_bytes reference) {
+static void judge_call(omm_eval_item *item, omm_bytes text, omm_bytes reference,
+                       omm_calls_form form) {
     omm_chat_reply got, want;
     bool same_arguments = false;
-    if (!has_calls(&got, text)) return;
+    if (!has_calls(&got, text, form)) return;
     item->call_parses = true;
-    if (has_calls(&want, reference)) {
+    if (has_calls(&want, reference, form)) {
         item->tool_right = same_tools(&same_arguments, &got, &want);
         item->call_exact = item->tool_right && same_arguments;
         omm_chat_reply_fini(&want);
@@ -139,10 +140,11 @@ static void judge_call(omm_eval_item *item, omm_bytes text, omm_bytes reference)
     omm_chat_reply_fini(&got);
 }
 
-static void judge_reply(const seat *s) {
+static void judge_reply(const evaluation *e, const seat *s) {
     omm_bytes text = omm_buf_view(&s->reply), reference = omm_bytes_str(s->x->reply);
     s->item->reply_exact = omm_bytes_equal(text, reference);
-    if (s->x->has_call) judge_call(s->item, text, reference);
+    if (s->x->has_call)
+        judge_call(s->item, text, reference, omm_chat_calls_of(e->options->tokenizer));
 }
 
 /* --- a seat -------------------------------------------------------------------------------- */
@@ -169,7 +171,7 @@ static omm_err go_on(const evaluation *e, seat *s, const float *logits) {
     OMM_TRY(take_next(e, s, &more));
     s->stage = more ? SEAT_REPLY : SEAT_LOSSES;
     if (more) return OMM_OK;
-    judge_reply(s);
+    judge_reply(e, s);
     OMM_ASSERT(omm_session_truncate(s->session, prompt) == prompt);
     return OMM_OK;
 }

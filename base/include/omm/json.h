@@ -38,6 +38,8 @@ OMM_CHECKED omm_err omm_json_write(omm_buf *out, const json_t *value);
 /* For a model to read, as Python's json.dumps has it with ensure_ascii off, which chat templates use: ", " and ": ", keys in
  * their order, the fewest digits that give a real back (19.99, 1e-05).  No newline behind.  Errors: as omm_json_write. */
 OMM_CHECKED omm_err omm_json_write_spaced(omm_buf *out, json_t *value);
+/* The same with `indent` spaces for each level, as json.dumps has it with indent: an entry a line. */
+OMM_CHECKED omm_err omm_json_write_indented(omm_buf *out, json_t *value, unsigned indent);
 /* Indented by two, keys sorted: for files that people read.  Deterministic too. */
 OMM_CHECKED omm_err omm_json_write_pretty(omm_buf *out, const json_t *value);
 /* omm_json_write_pretty to a file, atomically. */

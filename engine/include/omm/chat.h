@@ -26,7 +26,9 @@
  *
  * What is learned (mask 1): the content of assistant turns and the mark that closes it.
  *
- * Tool calls:  <tool_call>\n{"name": "...", "arguments": {...}}\n</tool_call>  in an assistant turn.
+ * Tool calls in an assistant turn, by the model's template (omm_chat_calls_of):
+ *   marked   [text] <tool_call>\n{"name": "...", "arguments": {...}}\n</tool_call>, and more of them
+ *   bare     {"name": "...", "parameters": {...}}, which is the whole turn (Llama 3); what is written marked is a call, too
  *
  * Depends on: err, bytes, json, tokenizer.  Threads: no shared state.
  */
@@ -48,6 +50,7 @@
 #define OMM_CHAT_NAME_MAX 64u          /* bytes of a tool's name: [A-Za-z0-9_-] */
 #define OMM_CHAT_CALL_OPENS "<tool_call>"
 #define OMM_CHAT_CALL_CLOSES "</tool_call>"
+#define OMM_CHAT_BARE_OPENS "{\"name\":"
 
 typedef enum omm_chat_format {
     OMM_CHAT_CHATML,
@@ -75,6 +78,15 @@ enum { OMM_CHAT_DOUBT_MAX = 512 };
 bool omm_chat_doubt(char out[OMM_CHAT_DOUBT_MAX], const omm_tokenizer *tokenizer);
 /* Texts that end an answer because the model has this mark only as text; for omm_stops. */
 const char *const *omm_chat_stops(size_t *count, const omm_tokenizer *tokenizer);
+
+/* How a model writes calls of tools. */
+typedef enum omm_calls_form {
+    OMM_CALLS_MARKED,
+    OMM_CALLS_BARE,
+    OMM_CALLS_FORM_COUNT
+} omm_calls_form;
+/* NULL, and where the template does not say: MARKED. */
+omm_calls_form omm_chat_calls_of(const omm_tokenizer *tokenizer);
 
 typedef enum omm_role {
     OMM_ROLE_SYSTEM,
@@ -113,7 +125,7 @@ typedef enum omm_chat_ending {
 /* Append all turns, then what `ending` says.  An empty `prompt` begins a conversation; one with tokens goes on with it.
  * In front of an answer the thoughts of answers before the last user's turn are left out; whole, they stay.
  * Errors: UNSUPPORTED (the vocabulary lacks a mark, by name; or content that the model cannot tell from a
- * mark), NOMEM, TOO_BIG; then `prompt` is unchanged. */
+ * mark), FORMAT (the result of a tool is not UTF-8, which has to be quoted), NOMEM, TOO_BIG; then `prompt` is unchanged. */
 OMM_CHECKED omm_err omm_chat_render(omm_prompt *prompt, const omm_tokenizer *tokenizer,
                                     const omm_message *messages, size_t count,
                                     omm_chat_ending ending);
@@ -143,7 +155,8 @@ OMM_CHECKED omm_err omm_chat_system(omm_buf *out, omm_bytes system, const omm_ch
 /* Does the model's own template announce tools in a way that is read, and has the model room for that (2048 positions)?  Then
  * they are announced so. */
 bool omm_chat_announces(const omm_tokenizer *tokenizer);
-/* The same as the template has it, of a model that announces: the system's text, the tools as JSON, how to call them.
+/* The same as the template has it, of a model that announces: the system's text, the tools as JSON, how to call them; of
+ * Llama 3 in another order.
  * system: without data (not: without bytes) where the conversation has none; what the template has
  * instead stands there then.
  * tools: [{"type": "function", "function": {...}}, or the function itself, ...].  Errors: NOMEM, TOO_BIG. */
@@ -161,14 +174,19 @@ typedef struct omm_chat_reply {
     size_t call_count;
 } omm_chat_reply;
 
-/* Take an assistant turn apart.  A call is exactly {"name": string, "arguments": object}; text may
- * stand before the first call, only white space between and after.  Release with
- * omm_chat_reply_fini.  Errors: FORMAT (what is wrong, for the model or the user), TOO_BIG, NOMEM. */
-OMM_CHECKED omm_err omm_chat_parse(omm_chat_reply *out, omm_bytes text);
+/* Take an assistant turn apart.  A call is exactly {"name": string, "arguments": object}.
+ * MARKED: text may stand before the first call, only white space between and after.
+ * BARE: "parameters", and "type": "function" may stand there too; white space and ; between calls, and nothing else in the
+ * turn.  JSON without "name" and "parameters" is text; what begins with {"name": and is no JSON is an error.  MARKED calls
+ * are read, too: a model may have been trained to them.
+ * Release with omm_chat_reply_fini.  Errors: FORMAT (what is wrong, for the model or the user), TOO_BIG, NOMEM. */
+OMM_CHECKED omm_err omm_chat_parse(omm_chat_reply *out, omm_bytes text, omm_calls_form form);
 void omm_chat_reply_fini(omm_chat_reply *reply);
 
-/* Append a call as the model writes it: <tool_call>\n{...}\n</tool_call>, keys in the order of the
- * object, ", " and ": " between.  Errors: NOMEM, TOO_BIG. */
-OMM_CHECKED omm_err omm_chat_write_call(omm_buf *out, const char *name, const json_t *arguments);
+/* Append a call as the model writes it, keys in the order of the object, ", " and ": " between.  Errors: NOMEM, TOO_BIG. */
+OMM_CHECKED omm_err omm_chat_write_call(omm_buf *out, omm_calls_form form, const char *name,
+                                        const json_t *arguments);
+/* Append what every call begins with, up to the name (NULL), or those of this name up to the arguments.  Errors: as that. */
+OMM_CHECKED omm_err omm_chat_begin_call(omm_buf *out, omm_calls_form form, const char *name);
 
 #endif

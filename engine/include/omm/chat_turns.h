@@ -7,7 +7,7 @@
  *
  * What an assistant thought ("reasoning_content": TEXT) goes in front of what it said, as thinking.h has it, where that is
  * asked for; else it is left out.  Calls are written into the assistant's text, as chat.h has them.  Tools, [{"function": {"name", "parameters"}}] or
- * the functions themselves, are announced at the end of the system turn, which is made where there is none.
+ * the functions themselves, are announced in the system turn, which is made where there is none.
  *
  * Depends on: chat, json.  Threads: no shared state.
  */

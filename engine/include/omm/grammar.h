@@ -29,11 +29,12 @@
  * Values of enum and const are one alternative, however many they are, and so are schemas of nothing else in anyOf and oneOf.
  * Values nest up to 64 deep; none is begun that has no room to be ended.
  *
- * Depends on: err, json, thinking.  Threads: a grammar is read-only once it is open and may be shared.
+ * Depends on: err, json, chat, thinking.  Threads: a grammar is read-only once it is open and may be shared.
  */
 #ifndef OMM_GRAMMAR_H
 #define OMM_GRAMMAR_H
 
+#include "omm/chat.h"
 #include "omm/err.h"
 #include "omm/json.h"
 #include "omm/thinking.h"
@@ -54,10 +55,12 @@ OMM_CHECKED omm_err omm_grammar_open_schema(omm_grammar **out, json_t *schema);
 /* ---- texts with calls of tools (chat.h) --------------------------------------------------------
  *
  *   any text, then up to calls_max times  <tool_call> {"name": NAME, "arguments": ARGUMENTS} </tool_call>
+ *   or (bare)  {"name": NAME, "parameters": ARGUMENTS}  and nothing else but white space in front
  *
  * Whoever begins a call has to end it: with the name of a tool, and with arguments as its parameters describe them.  Behind
  * one follows nothing but the next one, or the end.  One space or line end may stand on either side of what stands between
- * the marks, and in front of the next call.  A mark inside a thought (thinking.h) begins none.
+ * the marks, and in front of the next call.  A mark inside a thought (thinking.h) begins none.  A bare call has begun
+ * with the quote behind the name of a tool: before it the text is free, and so is one of another name.
  */
 
 typedef struct omm_grammar_tool {
@@ -72,7 +75,8 @@ typedef struct omm_grammar_calls {
     const omm_grammar_tool *tools;
     size_t tool_count;     /* 1 .. OMM_GRAMMAR_TOOLS_MAX */
     uint32_t calls_max;    /* 1 .. OMM_CHAT_CALLS_MAX */
-    omm_thinking thinking; /* of the texts */
+    omm_calls_form form;   /* BARE: these, too */
+    omm_thinking thinking; /* of the texts; none of a BARE form */
     omm_bytes
         begun; /* what each begins with and nobody draws: a call that is asked for; or nothing */
     const char *const
@@ -86,6 +90,9 @@ typedef struct omm_grammar_calls {
  * where nothing is left any value may stand, and where no grammar is made of all of it the arguments are any object.
  * Errors: as open_schema, with the name of a tool that is strict; UNSUPPORTED (no text begins with `begun`). */
 OMM_CHECKED omm_err omm_grammar_open_calls(omm_grammar **out, const omm_grammar_calls *calls);
+
+/* Of a grammar of calls: is this the name of one of its tools? */
+bool omm_grammar_has_tool(const omm_grammar *grammar, omm_bytes name);
 
 void omm_grammar_close(omm_grammar *grammar); /* NULL is fine */
 

@@ -1,0 +1,203 @@
+/* grammar_bare_test.c - bare calls: texts that are free until one has begun, held to it from there on; by bytes and tokens. */
+#include "test_calls.h"
+
+#include "omm/mem.h"
+
+#define BARELY(name, arguments) "{\"name\": \"" name "\", \"parameters\": " arguments "}"
+
+/* A bare call is all of the text, and has begun with the quote behind a tool's name; marked ones are calls as ever. */
+static void test_bare_texts(void) {
+    static const char *const yes[] = {
+        "",
+        " \n",
+        "Hello.",
+        BARELY("bare", "{}"),
+        " \n\t" BARELY("bare", "{\"a\": [1]}"),
+        "{\"name\":\"timer\",\"parameters\":{\"minutes\":90}}",
+        BARELY("timer", "{\"minutes\": 9, \"label\": \"}\"}"),
+        BARELY("tree", "{\"of\": [[], [[]]]}"),
+        /* text: of no tool, of another spelling, not at the beginning, or not so far */
+        "{\"name\": \"Ada\", \"age\": 36}",
+        "{\"name\": \"bar\", \"x\": 1} and more",
+        "{\"name\": \"barely\"}",
+        "{\"name\":  \"bare\"}",
+        "{ \"name\": \"bare\"}",
+        "{\"name\" : \"bare\"}",
+        "{\"nam\": \"bare\"}",
+        "{\"name\": \"bare",
+        "{\"name\": 1}",
+        "{{\"name\": \"bare\", 1}",
+        "[{\"name\": \"bare\", 1}]",
+        "x " BARELY("timer", "1"),
+        "\xc2\xa0" BARELY("timer", "1"),
+        "{\"type\": \"function\", \"name\": \"bare\"}",
+        ONE,
+        " " ONE ONE,
+        "{\"name\": " ONE,
+        "{\"name\": \"" CALL("timer", "{\"minutes\": 1}"),
+        "<" ONE,
+        NULL,
+    };
+    static const char *const no[] = {
+        "{\"name\": \"bare\"",
+        "{\"name\": \"bare\"}",
+        "{\"name\":\"bare\",",
+        "{\"name\": \"bare\", \"arguments\": {}}",
+        "{\"name\": \"bare\", \"parameters\": []}",
+        "{\"name\": \"bare\", \"parameters\": {}",
+        "{\"name\": \"bare\", \"parameters\": {}, \"id\": 1}",
+        BARELY("bare", "{}") " ",
+        BARELY("bare", "{}") "; " BARELY("bare", "{}"),
+        BARELY("bare", "{}") ONE,
+        BARELY("timer", "{\"minutes\": 91}"),
+        BARELY("timer", "{\"label\": \"x\"}"),
+        BARELY("tree", "{\"of\": [1]}"),
+        "<tool_call>x",
+        "{\"name\": <tool_call>x",
+        "{<tool_call>" BARELY("bare", "{}") "</tool_call>",
+        NULL,
+    };
+    tools t;
+    read_tools(&t, TOOLS);
+    t.calls.form = OMM_CALLS_BARE;
+    omm_grammar *g = open_tools(&t);
+    for (size_t i = 0; yes[i]; i++) check_text(g, yes[i], true);
+    for (size_t i = 0; no[i]; i++) check_text(g, no[i], false);
+    CHECK(omm_grammar_has_tool(g, omm_bytes_str("timer")));
+    CHECK(omm_grammar_has_tool(g, omm_bytes_str("bare")));
+    CHECK(!omm_grammar_has_tool(g, omm_bytes_str("bar")));
+    CHECK(!omm_grammar_has_tool(g, omm_bytes_str("bare\"")));
+    CHECK(!omm_grammar_has_tool(g, omm_bytes_str("")));
+    omm_grammar_close(g);
+    t.calls.form = OMM_CALLS_MARKED;
+    g = open_tools(&t);
+    check_text(g, "{\"name\": \"bare\"}", true);
+    CHECK(omm_grammar_has_tool(g, omm_bytes_str("loose")));
+    omm_grammar_close(g);
+    CHECK_OK(omm_grammar_open_object(&g));
+    CHECK(!omm_grammar_has_tool(g, omm_bytes_str("bare")));
+    omm_grammar_close(g);
+    json_decref(t.root);
+}
+
+/* One that is asked for is held from its first byte on. */
+static void test_bare_begun(void) {
+    tools t;
+    bool whole = false;
+    omm_grammar *g = NULL;
+    read_tools(&t, TOOLS);
+    t.calls.form = OMM_CALLS_BARE;
+    t.calls.begun = omm_bytes_str(OMM_CHAT_BARE_OPENS);
+    g = open_tools(&t);
+    check_text(g, BARELY("timer", "{\"minutes\": 90}"), true);
+    CHECK_EQ(follow(&whole, g, "{\"name\": 1"), 9);
+    CHECK_EQ(follow(&whole, g, "{\"name\": \"x"), 10);
+    CHECK_EQ(follow(&whole, g, "Hi"), 0);
+    omm_grammar_close(g);
+    t.calls.begun = omm_bytes_str("{\"name\": \"timer\", \"parameters\":");
+    g = open_tools(&t);
+    omm_grammar_close(g);
+    t.calls.begun = omm_bytes_str("{\"name\": \"clock\", \"parameters\":");
+    CHECK_ERR(omm_grammar_open_calls(&g, &t.calls), OMM_ERR_UNSUPPORTED);
+    t.calls.begun = omm_bytes_str("<tool_call>\n{\"name\":");
+    CHECK_ERR(omm_grammar_open_calls(&g, &t.calls), OMM_ERR_UNSUPPORTED);
+    json_decref(t.root);
+}
+
+static void take_text(rig *r, omm_constraint *c, omm_buf *written, const char *text) {
+    for (const char *p = text; *p; p++) {
+        const uint32_t id = pick_byte(r, omm_constraint_allowed(c), *p);
+        CHECK(id != RULE_NONE);
+        check_allowed(r, c);
+        take(r, c, written, id);
+    }
+}
+
+/* Behind a tool's name whatever is drawn is its call; behind another name anything. */
+static void test_drawn_bare(unsigned marks) {
+    static const char *const names[] = {"timer", "tree", "loose", "bare", "clock"};
+    rig r;
+    tools t;
+    open_rig(&r, false, marks);
+    read_tools(&t, TOOLS);
+    t.calls.form = OMM_CALLS_BARE;
+    omm_grammar *g = open_tools(&t);
+    for (unsigned round = 0; round < 40; round++) {
+        char opens[64];
+        omm_constraint *c = NULL;
+        omm_chat_reply reply;
+        omm_buf written;
+        const bool is_tool = round % 5 < 4;
+        omm_buf_init(&written, 1 << 20);
+        CHECK_OK(omm_constraint_open(&c, g, r.lexicon));
+        snprintf(opens, sizeof opens, "{\"name\": \"%s\"", names[round % 5]);
+        take_text(&r, c, &written, opens);
+        CHECK_EQ(stands_free(c, &r), !is_tool);
+        CHECK_EQ(omm_constraint_permits(c, omm_tokenizer_eos(r.tokenizer)), !is_tool);
+        for (unsigned i = 0; is_tool && !omm_constraint_has_ended(c); i++) {
+            const uint32_t *allowed = omm_constraint_allowed(c);
+            check_allowed(&r, c);
+            const uint32_t id = i < round ? pick(&r, allowed) : pick_last(&r, allowed);
+            take(&r, c, &written, id);
+            CHECK(i < 100000);
+        }
+        if (is_tool) {
+            const omm_err err = omm_chat_parse(&reply, omm_buf_view(&written), OMM_CALLS_BARE);
+            if (err != OMM_OK) CHECK(strstr(omm_err_sentence(), "duplicate"));
+            if (err == OMM_OK) {
+                CHECK_EQ(reply.call_count, 1);
+                CHECK(fits_tool(&reply.calls[0]));
+                omm_chat_reply_fini(&reply);
+            }
+        }
+        omm_constraint_close(c);
+        omm_buf_fini(&written);
+    }
+    omm_grammar_close(g);
+    json_decref(t.root);
+    close_rig(&r);
+}
+
+/* Tokens across the name and what follows it: with what may stand there, and with what may not. */
+static void test_bare_tokens(void) {
+    static const struct {
+        const char *token;
+        bool permitted;
+    } first[] = {{"{\"name\":\"bare\",\"parameters\":{}}", true},
+                 {"{\"name\":\"bare\",1", false},
+                 {"{\"name\":\"bore\",1", true},
+                 {"\n{\"name\": \"bare\"x", false},
+                 {"x{\"name\":\"bare\",1", true},
+                 {FIFTY FIFTY FIFTY "\"", true}};
+    rig r = {0};
+    tools t;
+    vocab_recipe recipe = {.mark_type = TOKEN_USER};
+    omm_constraint *c = NULL;
+    for (size_t i = 0; i < 6; i++) recipe.marks[i] = first[i].token;
+    r.tokenizer = open_vocab(&recipe);
+    CHECK_OK(omm_lexicon_open(&r.lexicon, r.tokenizer, omm_tokenizer_vocab(r.tokenizer) + 3));
+    read_tools(&t, TOOLS);
+    t.calls.form = OMM_CALLS_BARE;
+    omm_grammar *g = open_tools(&t);
+    CHECK_OK(omm_constraint_open(&c, g, r.lexicon));
+    for (size_t i = 0; i < 6; i++)
+        CHECK_EQ(omm_constraint_permits(c, omm_tokenizer_special(r.tokenizer, first[i].token)),
+                 first[i].permitted);
+    check_allowed(&r, c);
+    omm_constraint_take(c, omm_tokenizer_special(r.tokenizer, first[0].token));
+    for (uint32_t id = 0; id < r.lexicon->vocab; id++)
+        CHECK_EQ(lexicon_has(omm_constraint_allowed(c), id), id == omm_tokenizer_eos(r.tokenizer));
+    omm_constraint_close(c);
+    omm_grammar_close(g);
+    json_decref(t.root);
+    close_rig(&r);
+}
+
+int main(void) {
+    test_bare_texts();
+    test_bare_begun();
+    for (unsigned marks = 0; marks < 3; marks++) test_drawn_bare(marks);
+    test_bare_tokens();
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
