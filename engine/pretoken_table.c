@@ -86,6 +86,10 @@
     "\\x{1100}-\\x{11ff}]+"
 #define BLOOM                                                                                      \
     " ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+"
+/* Runs of white space are cut into pieces: where the first found no line end in the run, the next ones do not look again. */
+#define JAIS2_LINES                                                                                \
+    "|(?<![\\x09\\x0b\\x0c\\x20\\x85\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}"             \
+    "\\x{202f}\\x{205f}\\x{3000}])" SPACE "*[\\r\\n]+"
 #define JAIS2_SPACES                                                                               \
     "|" SPACE "{512}(?!" NO_SPACE ")|" SPACE "{256}(?!" NO_SPACE ")|" SPACE "{128}(?!" NO_SPACE    \
     ")|" SPACE "{64}(?!" NO_SPACE ")|" SPACE "{32}(?!" NO_SPACE ")|" SPACE "{16}(?!" NO_SPACE      \
@@ -130,7 +134,7 @@ const pretoken_family pretoken_families[] = {
       .whole_words = true}},
     {" jais-2 ",
      {.name = "jais-2",
-      .patterns = {CONTRACTIONS "|" BEFORE "\\p{L}+|\\p{N}{1,3}" MARKS LINES JAIS2_SPACES},
+      .patterns = {CONTRACTIONS "|" BEFORE "\\p{L}+|\\p{N}{1,3}" MARKS JAIS2_LINES JAIS2_SPACES},
       .stage_count = 1}},
     {" gpt-4o llama4 kanana2 talkie minimax-m2 ",
      {.name = "gpt-4o", .patterns = {O200K}, .stage_count = 1}},
