@@ -299,9 +299,11 @@ static bool follows_text(const writer *w) {
 }
 
 static omm_err put_first(writer *w) {
-    bool as_file = w->c->bos == CHAT_BOS_AS_FILE && omm_tokenizer_adds_bos(w->t);
-    if (w->p->tokens.count > 0 || !(as_file || w->c->bos == CHAT_BOS_FIRST)) return OMM_OK;
-    return put_begin(w);
+    const bool says = omm_tokenizer_adds_bos(w->t);
+    const bool puts = (w->c->bos == CHAT_BOS_AS_FILE && says) ||
+                      (w->c->bos == CHAT_BOS_EITHER && (says || w->t->chat_has_bos)) ||
+                      w->c->bos == CHAT_BOS_FIRST;
+    return w->p->tokens.count == 0 && puts ? put_begin(w) : OMM_OK;
 }
 
 /* `system` may be NULL; else it goes into this turn, which is a user's. */

@@ -18,6 +18,7 @@ enum { CHAT_MARKS_MAX = 6, CHAT_STOPS_MAX = 4 };
 
 typedef enum chat_bos {
     CHAT_BOS_AS_FILE, /* in front of the conversation where the file says add_bos_token */
+    CHAT_BOS_EITHER,  /* there, or where the template has it */
     CHAT_BOS_FIRST,   /* in front of the conversation */
     CHAT_BOS_TURNS,   /* where the literals have it */
 } chat_bos;

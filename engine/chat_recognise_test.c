@@ -19,6 +19,10 @@
     "    {{- '\\n</tools>\\n\\nAnswer each with <tool_call>{\"name\": NAME}</tool_call>' }}\n"     \
     "{%- endif %}\n"
 #define CHATML_MARKS "<|im_start|>", "<|im_end|>"
+#define USER "<\xef\xbd\x9cUser\xef\xbd\x9c>" /* with wide bars */
+#define ANSWER                                                                                     \
+    "<\xef\xbd\x9c"                                                                                \
+    "Assistant\xef\xbd\x9c>"
 #define PHI_MARKS "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"
 
 typedef struct published {
@@ -221,22 +225,22 @@ static const published s_texts[] = {
      false},
     /* ---- what only looks like one of these -------------------------------------------------- */
     {"OLMo 2, Tulu: the end token after answers alone",
-     OMM_CHAT_CHATML,
+     OMM_CHAT_TULU,
      {.marks = {CHATML_MARKS},
       .jinja =
           "{{ bos_token }}{% for section in messages %}{% if section['role'] == 'user' %}"
           "{{ '<|user|>\n' + section['content'] + '\n' }}{% elif section['role'] == 'assistant' %}"
           "{{ '<|assistant|>\n' + section['content'] + eos_token + '\n' }}{% endif %}{% endfor "
           "%}{{ '<|assistant|>\n' }}"},
-     true},
+     false},
     {"Falcon 3: the same, in lines",
-     OMM_CHAT_CHATML,
+     OMM_CHAT_TULU,
      {.marks = {CHATML_MARKS},
       .jinja = "{%- for section in messages %}\n{%- if section['role'] != 'assistant' %}\n"
                "{{- '<|user|>\\n' + section['content'] + '\\n' }}\n{%- else %}\n"
                "{{- '<|assistant|>\\n' + section['content'] + eos_token + '\\n' }}\n{%- endif "
                "%}\n{%- endfor %}\n"},
-     true},
+     false},
     {"GLM-4",
      OMM_CHAT_CHATML,
      {.marks = {CHATML_MARKS},
@@ -290,15 +294,59 @@ static const published s_texts[] = {
      {.jinja = "{% for turn in messages %}{{ '<\xef\xbd\x9cUser\xef\xbd\x9c>' ~ turn.content }}{% "
                "endfor %}"},
      true},
+    {"DeepSeek R1, distilled: answers without their thoughts, one opened",
+     OMM_CHAT_DEEPSEEK,
+     {.marks = {USER, ANSWER},
+      .jinja = "{{ bos_token }}{% for turn in messages %}{% if turn.role == 'user' %}{{ '" USER
+               "' + turn.content }}{% else %}{{ '" ANSWER
+               "' + turn.content.split('</think>')[-1] + eos_token }}{% endif %}{% endfor %}"
+               "{% if add_generation_prompt %}{{ '" ANSWER "<think>\\n' }}{% endif %}"},
+     false},
     {"Command R",
      OMM_CHAT_CHATML_TEXT,
      {.jinja = "{% for turn in messages %}{{ '<|START_OF_TURN_TOKEN|><|USER_TOKEN|>' ~ "
                "turn.content }}{% endfor %}"},
      true},
     {"Granite 3",
+     OMM_CHAT_GRANITE,
+     {.marks = {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"},
+      .jinja = "{% for turn in messages %}{{ '<|start_of_role|>' ~ turn.role ~ '<|end_of_role|>' ~ "
+               "turn.content ~ '<|end_of_text|>\n' }}{% endfor %}"},
+     false},
+    {"OLMo 2: the answer's end token, and a line end where more follows",
+     OMM_CHAT_TULU,
+     {.jinja = "{{ bos_token }}{% for turn in messages %}{% if turn['role'] == 'user' %}{{ "
+               "'<|user|>\\n' + turn['content'] + '\\n' }}{% elif turn['role'] == 'assistant' %}"
+               "{% if not loop.last %}{{ '<|assistant|>\\n' + turn['content'] + eos_token + '\\n' "
+               "}}{% else %}{{ '<|assistant|>\\n' + turn['content'] + eos_token }}{% endif %}"
+               "{% endif %}{% endfor %}"},
+     false},
+    {"Merlinite: line ends outside of the strings",
+     OMM_CHAT_TULU,
+     {.jinja = "{% for turn in messages %}\n{% if turn.role == 'user' %}\n{{ '<|user|>\\n' + "
+               "turn.content }}\n{% else %}\n{{ '<|assistant|>\\n' + turn.content + eos_token }}\n"
+               "{% endif %}\n{% endfor %}"},
+     false},
+    {"a user's turn that nothing ends",
      OMM_CHAT_CHATML_TEXT,
-     {.jinja = "{% for turn in messages %}{{ '<|start_of_role|>' ~ turn.role ~ '<|end_of_role|>' ~ "
-               "turn.content }}{% endfor %}"},
+     {.jinja =
+          "{% for turn in messages %}{{ '<|user|>\\n' + turn.content }}{{ '<|assistant|>\\n' + "
+          "turn.content + eos_token }}{% endfor %}"},
+     true},
+    {"answers that nothing ends",
+     OMM_CHAT_CHATML_TEXT,
+     {.jinja = "{% for turn in messages %}{{ '<|user|>\\n' + turn.content + '\\n' }}{{ "
+               "'<|assistant|>\\n' + turn.content + '\\n' }}{% endfor %}"},
+     true},
+    {"no line end behind a role",
+     OMM_CHAT_CHATML_TEXT,
+     {.jinja = "{% for turn in messages %}{{ '<|user|>' + turn.content + '\\n' }}{{ "
+               "'<|assistant|>' + turn.content + eos_token }}{% endfor %}"},
+     true},
+    {"content that is filtered",
+     OMM_CHAT_CHATML_TEXT,
+     {.jinja = "{% for turn in messages %}{{ '<|user|>\\n' + turn.content|trim + '\\n' }}{{ "
+               "'<|assistant|>\\n' + turn.content|trim + eos_token }}{% endfor %}"},
      true},
 };
 

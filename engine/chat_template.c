@@ -5,6 +5,7 @@
  * out; its default system prompt and how it announces tools are read by chat_announce.c.
  */
 #include "chat_internal.h"
+#include "jinja_shape.h"
 #include "tokenizer_internal.h"
 
 #include <stdio.h>
@@ -14,6 +15,8 @@
 #define IM(role) "<|im_start|>" role "\n"
 #define HEADER(role) "<|start_header_id|>" role "<|end_header_id|>\n\n"
 #define SEP(role) "<|im_start|>" role "<|im_sep|>"
+#define ROLE(role) "<|start_of_role|>" role "<|end_of_role|>"
+#define WIDE(role) "<\xef\xbd\x9c" role "\xef\xbd\x9c>"
 
 /* Per role: system, user, assistant, tool. */
 const chat_template chat_templates[OMM_CHAT_FORMAT_COUNT] = {
@@ -78,6 +81,18 @@ const chat_template chat_templates[OMM_CHAT_FORMAT_COUNT] = {
         .marks = {"[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"},
         .bos = CHAT_BOS_FIRST, .before = {"[SYSTEM_PROMPT]", "[INST]", ""},
         .after = {"[/SYSTEM_PROMPT]", "[/INST]", CHAT_EOS}},
+    [OMM_CHAT_TULU] = {
+        .name = "tulu", .marks = {"<|system|>", "<|user|>", "<|assistant|>"}, .text_marks = true,
+        .bos = CHAT_BOS_EITHER, .before = {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"},
+        .after = {"\n", "\n", CHAT_EOS "\n"}, .stops = {"<|user|>", "<|system|>"}},
+    [OMM_CHAT_GRANITE] = {
+        .name = "granite", .marks = {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"},
+        .before = {ROLE("system"), ROLE("user"), ROLE("assistant"), ROLE("tool")},
+        .after = {"<|end_of_text|>\n", "<|end_of_text|>\n", "<|end_of_text|>\n",
+                  "<|end_of_text|>\n"}},
+    [OMM_CHAT_DEEPSEEK] = {
+        .name = "deepseek", .marks = {WIDE("User"), WIDE("Assistant")}, .bos = CHAT_BOS_FIRST,
+        .before = {"", WIDE("User"), WIDE("Assistant")}, .after = {"", "", CHAT_EOS}},
     [OMM_CHAT_CHATML_TEXT] = {
         .name = "chatml-text", .marks = {"<|im_start|>", "<|im_end|>"}, .text_marks = true,
         .before = {IM("system"), IM("user"), IM("assistant"), IM("tool")},
@@ -99,6 +114,9 @@ static const struct {
     {{"[INST]"}, {NULL}, OMM_CHAT_MISTRAL_V3},
     {{"<|assistant|>", "<|end|>"}, {"\n<|end|>", "\\n<|end|>"}, OMM_CHAT_PHI3},
     {{"<|assistant|>"}, {"[gMASK]", "<|begin_of_image|>"}, OMM_CHAT_ZEPHYR},
+    {{"<|assistant|>", "<|user|>"}, {"[gMASK]", "<|end|>"}, OMM_CHAT_TULU},
+    {{"<|start_of_role|>", "<|end_of_role|>"}, {NULL}, OMM_CHAT_GRANITE},
+    {{WIDE("User"), WIDE("Assistant")}, {NULL}, OMM_CHAT_DEEPSEEK},
 };
 /* clang-format on */
 
@@ -163,6 +181,32 @@ static bool has_empty_line(omm_bytes jinja) {
     return true;
 }
 
+/* `before` the content of a message, and what has to follow it: the end token, or a text that begins so. */
+static bool has_turn(const jinja_parts *p, const char *before, const char *behind) {
+    for (size_t at = 0; at + 2 < p->count; at++) {
+        const omm_bytes output = jinja_text(p, at + 1), next = jinja_text(p, at + 2);
+        const bool is_end = !behind && jinja_is(p, at + 2, JINJA_OUTPUT) &&
+                            omm_bytes_equal(next, omm_bytes_str("eos_token"));
+        if (jinja_is(p, at, JINJA_TEXT) && jinja_ends_with(jinja_text(p, at), before) &&
+            jinja_is(p, at + 1, JINJA_OUTPUT) &&
+            jinja_name_between(output, "", ".content").size > 0 &&
+            (is_end ||
+             (behind && jinja_is(p, at + 2, JINJA_TEXT) && jinja_starts_with(next, behind))))
+            return true;
+    }
+    return false;
+}
+
+/* A user's turn ends with its line, an answer with the end token. */
+static omm_err is_tulu(bool *out, omm_bytes jinja) {
+    jinja_parts parts;
+    const omm_err err = jinja_parts_read(&parts, jinja);
+    *out = err == OMM_OK && has_turn(&parts, "<|user|>\n", "\n") &&
+           has_turn(&parts, "<|assistant|>\n", NULL);
+    jinja_parts_fini(&parts);
+    return err;
+}
+
 /* The marks of a Mistral model are tokens from version 3 on; its later vocabularies are not of
  * SentencePiece, and no spaces stand around them. */
 static omm_chat_format refine(omm_chat_format format, const omm_tokenizer *t, omm_bytes jinja) {
@@ -202,6 +246,10 @@ omm_err chat_recognise(omm_tokenizer *t, const omm_gguf *g) {
         if (!fits(i, jinja)) continue;
         if (s_rules[i].format == OMM_CHAT_ZEPHYR && !ends_user_turn(jinja)) continue;
         if (s_rules[i].format == OMM_CHAT_LLAMA3 && !has_empty_line(jinja)) continue;
+        bool is = true;
+        if (s_rules[i].format == OMM_CHAT_TULU) OMM_TRY(is_tulu(&is, jinja));
+        if (!is) continue;
+        t->chat_has_bos = chat_find(jinja, "bos_token") != NULL;
         t->chat = (uint8_t)refine(s_rules[i].format, t, jinja);
         t->chat_known = true;
         thinking_recognise(t, jinja);

@@ -89,11 +89,14 @@ static void render(const vocab_recipe *r, const omm_message *messages, size_t co
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const char *const marks[4][6] = {
+    static const char *const marks[6][6] = {
         {"<|im_start|>", "<|im_end|>", "<|im_sep|>", "<start_of_turn>", "<end_of_turn>"},
         {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
         {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"},
-        {"[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"}};
+        {"[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"},
+        {"<\xef\xbd\x9cUser\xef\xbd\x9c>", "<\xef\xbd\x9c"
+                                           "Assistant\xef\xbd\x9c>"},
+        {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"}};
     if (size < 2) return 0;
     const uint8_t *end = memchr(data + 1, 0, size - 1);
     char jinja[JINJA_MAX];
@@ -107,7 +110,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                       .mark_type = data[0] >> 3 & 1 ? TOKEN_USER : TOKEN_CONTROL,
                       .no_bytes = data[0] >> 4 & 1,
                       .jinja = jinja};
-    if (data[0] >> 5 < 4) memcpy(r.marks, marks[data[0] >> 5], sizeof r.marks);
+    if (data[0] >> 5 < 6) memcpy(r.marks, marks[data[0] >> 5], sizeof r.marks);
     omm_message messages[MESSAGES_MAX];
     size_t used = jinja_size + 2 < size ? jinja_size + 2 : size;
     size_t count = read_messages(messages, data + used, size - used);

@@ -17,6 +17,13 @@ typedef struct chat_case {
     const char *learned; /* of it */
 } chat_case;
 
+#define USER "<\xef\xbd\x9cUser\xef\xbd\x9c>" /* with wide bars */
+#define ANSWER                                                                                     \
+    "<\xef\xbd\x9c"                                                                                \
+    "Assistant\xef\xbd\x9c>"
+#define TULU                                                                                       \
+    "{% for m in messages %}{{ '<|user|>\n' + m.content + '\n' }}"                                 \
+    "{{ '<|assistant|>\n' + m.content + eos_token }}{% endfor %}"
 #define PHI "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"
 #define INST "[INST]", "[/INST]"
 #define SYS "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"
@@ -107,6 +114,34 @@ static const chat_case s_cases[] = {
     {OMM_CHAT_MISTRAL_V7_TEKKEN,
      {.marks = {INST, SYS}, .jinja = "[SYSTEM_PROMPT] [INST]"},
      "<s>[SYSTEM_PROMPT] be [/SYSTEM_PROMPT][INST] in\n[/INST] er </s>[INST]ok?[/INST]",
+     " er </s>"},
+    {OMM_CHAT_TULU,
+     {.marks = {"<|system|>", "<|user|>", "<|assistant|>"}, .jinja = "{{ bos_token }}" TULU},
+     "<s><|system|>\n be \n<|user|>\n in\n\n<|assistant|>\n er </s>\n<|user|>\nok?\n"
+     "<|assistant|>\n",
+     " er </s>"},
+    {OMM_CHAT_TULU, /* the marks are text, and nothing stands in front */
+     {.spm = true, .jinja = TULU},
+     " <|system|>\n be \n<|user|>\n in\n\n<|assistant|>\n er </s> \n<|user|>\nok?\n"
+     "<|assistant|>\n",
+     " er </s>"},
+    {OMM_CHAT_TULU, /* the file says it */
+     {.marks = {"<|system|>", "<|user|>", "<|assistant|>"}, .adds_bos = true, .jinja = TULU},
+     "<s><|system|>\n be \n<|user|>\n in\n\n<|assistant|>\n er </s>\n<|user|>\nok?\n"
+     "<|assistant|>\n",
+     " er </s>"},
+    {OMM_CHAT_GRANITE,
+     {.marks = {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"},
+      .jinja = "{{ '<|start_of_role|>' + role + '<|end_of_role|>' }}"},
+     "<|start_of_role|>system<|end_of_role|> be <|end_of_text|>\n"
+     "<|start_of_role|>user<|end_of_role|> in\n<|end_of_text|>\n"
+     "<|start_of_role|>assistant<|end_of_role|> er <|end_of_text|>\n"
+     "<|start_of_role|>user<|end_of_role|>ok?<|end_of_text|>\n"
+     "<|start_of_role|>assistant<|end_of_role|>",
+     " er <|end_of_text|>"},
+    {OMM_CHAT_DEEPSEEK,
+     {.marks = {USER, ANSWER}, .jinja = "{{ bos_token }}{{ '" USER "' + content + '" ANSWER "' }}"},
+     "<s> be " USER " in\n" ANSWER " er </s>" USER "ok?" ANSWER,
      " er </s>"},
     {OMM_CHAT_CHATML_TEXT, /* no template and no marks */
      {.spm = true, .adds_bos = true},
@@ -311,7 +346,7 @@ static void test_doubts(void) {
         CHECK_EQ(omm_chat_format_of(t), OMM_CHAT_CHATML);
         for (const char *c = doubt; *c; c++) CHECK(*c >= ' ' && *c < 0x7f);
         if (i == 0) CHECK(strstr(doubt, "'?[31m{{ 'USER: ' + content }}'") != NULL);
-        if (i == 0) CHECK(strstr(doubt, "mistral-v7-tekken") != NULL);
+        if (i == 0) CHECK(strstr(doubt, " tulu granite deepseek") != NULL);
         omm_tokenizer_close(t);
     }
     vocab_recipe none = {.marks = {"<|im_start|>", "<|im_end|>"}};
@@ -363,6 +398,7 @@ static void test_missing_marks(void) {
         omm_prompt_init(&p, TOKENS_MAX);
         omm_err err = omm_chat_render(&p, t, sample(), 4, OMM_CHAT_ANSWER);
         bool may = text || s_cases[i].format == OMM_CHAT_ZEPHYR ||
+                   s_cases[i].format == OMM_CHAT_TULU ||
                    omm_chat_format_of(t) == OMM_CHAT_MISTRAL_V1;
         CHECK_EQ(err, may ? OMM_OK : OMM_ERR_UNSUPPORTED);
         if (!may) CHECK(strstr(omm_err_sentence(), "this model has no ") != NULL);

@@ -158,6 +158,7 @@ struct omm_tokenizer {
     uint8_t thinking;           /* omm_thinking */
     uint8_t thought_lines;      /* line ends between a thought and an answer */
     chat_tools tools;
+    bool chat_has_bos;   /* its text has bos_token */
     char chat_found[64]; /* the beginning of a template that we do not know */
 };
 

@@ -7,13 +7,16 @@
  *   gemma              BOS once; <start_of_turn>user|model\nCONTENT<end_of_turn>\n
  *   phi3, phi4-mini    <|ROLE|>\nCONTENT<|end|>\n, without the line ends
  *   zephyr             <|ROLE|>\nCONTENT EOS\n
+ *   tulu               <|ROLE|>\nCONTENT\n, an answer <|assistant|>\nCONTENT EOS\n (OLMo 2)
+ *   deepseek           BOS once, SYSTEM; <|User|>CONTENT<|Assistant|>ANSWER EOS, with wide bars (R1's distillations)
+ *   granite            <|start_of_role|>ROLE<|end_of_role|>CONTENT<|end_of_text|>\n
  *   llama2             BOS [INST] <<SYS>>\nSYSTEM\n<</SYS>>\n\nCONTENT [/INST] ANSWER EOS
  *   mistral-v1 -v3     BOS once; [INST] CONTENT [/INST] ANSWER EOS, spaces by version
  *   mistral-v7         the same with [SYSTEM_PROMPT] SYSTEM [/SYSTEM_PROMPT]
  *
  * The file's tokenizer.chat_template says which (omm_chat_format_of); it is recognised by its marks,
  * never run; a default system prompt of ChatML stands in front of conversations that begin without one.  Without one that is known, ChatML stands in (omm_chat_doubt), its marks as plain text where the
- * vocabulary lacks them.  BOS as the file says (add_bos_token) where nothing else is stated.  A system message goes
+ * vocabulary lacks them.  BOS as the file says (add_bos_token) where nothing else is stated; of tulu also where the template has bos_token.  A system message goes
  * into the first user turn in gemma, llama2 and mistral-v1, into the last one in mistral-v3; a role
  * that a template does not have is written as the user's.  llama2, llama3 and gemma trim content, but
  * not the system's inside a user turn; mistral-v3 trims answers.
@@ -66,6 +69,9 @@ typedef enum omm_chat_format {
     OMM_CHAT_MISTRAL_V3_TEKKEN,
     OMM_CHAT_MISTRAL_V7,
     OMM_CHAT_MISTRAL_V7_TEKKEN,
+    OMM_CHAT_TULU,
+    OMM_CHAT_GRANITE,
+    OMM_CHAT_DEEPSEEK,
     OMM_CHAT_CHATML_TEXT, /* stands in for a template that is not known, in a vocabulary without its marks */
     OMM_CHAT_FORMAT_COUNT
 } omm_chat_format;
