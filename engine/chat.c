@@ -175,15 +175,42 @@ static omm_err put_spelled(writer *w, const char *name) {
     return err;
 }
 
-static omm_bytes trim_end(omm_bytes text) {
+omm_bytes chat_trim(omm_bytes text) {
+    while (text.size > 0 && chat_is_space(text.data[0]))
+        text = omm_bytes_of(text.data + 1, text.size - 1);
     while (text.size > 0 && chat_is_space(text.data[text.size - 1])) text.size--;
     return text;
 }
 
-omm_bytes chat_trim(omm_bytes text) {
-    while (text.size > 0 && chat_is_space(text.data[0]))
-        text = omm_bytes_of(text.data + 1, text.size - 1);
-    return trim_end(text);
+/* Bytes of the character of white space that the text begins with, as Python has it (str.isspace); 0: of none. */
+static size_t space_size(omm_bytes text) {
+    static const char *const wide[] = {
+        "\xc2\x85",     "\xc2\xa0",     "\xe1\x9a\x80", "\xe2\x80\x80", "\xe2\x80\x81",
+        "\xe2\x80\x82", "\xe2\x80\x83", "\xe2\x80\x84", "\xe2\x80\x85", "\xe2\x80\x86",
+        "\xe2\x80\x87", "\xe2\x80\x88", "\xe2\x80\x89", "\xe2\x80\x8a", "\xe2\x80\xa8",
+        "\xe2\x80\xa9", "\xe2\x80\xaf", "\xe2\x81\x9f", "\xe3\x80\x80"};
+    const uint8_t c = text.size > 0 ? text.data[0] : 'x';
+    if (chat_is_space(c) || (c >= 0x1c && c <= 0x1f)) return 1;
+    for (size_t i = 0; c >= 0x80 && i < sizeof wide / sizeof *wide; i++) {
+        const size_t size = strlen(wide[i]);
+        if (text.size >= size && memcmp(text.data, wide[i], size) == 0) return size;
+    }
+    return 0;
+}
+
+static omm_bytes strip_end(omm_bytes text) {
+    for (size_t size = 1; size <= 3 && size <= text.size; size++) {
+        if (space_size(omm_bytes_of(text.data + text.size - size, size)) != size) continue;
+        text.size -= size;
+        size = 0; /* from the beginning */
+    }
+    return text;
+}
+
+omm_bytes chat_strip(omm_bytes text) {
+    for (size_t size; (size = space_size(text)) > 0;)
+        text = omm_bytes_of(text.data + size, text.size - size);
+    return strip_end(text);
 }
 
 /* The text ends inside a character: SentencePiece would take the bytes behind it as its rest. */
@@ -225,7 +252,7 @@ static omm_err put_written(writer *w, omm_bytes content) {
     OMM_TRY(mark(w->p, 0));
     w->flags = 0;
     if (w->c->lead) OMM_TRY(put_literal(w, w->c->lead, NULL));
-    OMM_TRY(put_content(w, w->c->trims_answers ? chat_trim(content) : content));
+    OMM_TRY(put_content(w, w->c->trims_answers ? chat_strip(content) : content));
     OMM_TRY(put_literal(w, w->c->after[OMM_ROLE_ASSISTANT], &rest));
     OMM_TRY(flush(w));
     OMM_TRY(mark(w->p, 1));
@@ -251,7 +278,7 @@ static omm_bytes trimmed(const writer *w, const omm_message *m, bool with_system
     const bool lists = w->t->tools.lists && m->role == OMM_ROLE_SYSTEM && text.size > head.size &&
                        memcmp(text.data, head.data, head.size) == 0;
     if (!w->c->trims || lists) return text;
-    return with_system && w->c->trims_joined ? trim_end(text) : chat_trim(text);
+    return with_system && w->c->trims_joined ? strip_end(text) : chat_strip(text);
 }
 
 static omm_err put_read(writer *w, const omm_message *m, const omm_bytes *system) {

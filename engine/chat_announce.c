@@ -382,7 +382,7 @@ static omm_err put_all(omm_buf *out, const chat_tools *form, omm_bytes system,
     OMM_TRY(omm_buf_append(out, form->head.data, form->head.size));
     for (size_t i = 0; i < json_array_size(tools); i++)
         OMM_TRY(put_tool(out, form, json_array_get(tools, i)));
-    const omm_bytes behind = form->lists ? chat_trim(system) : omm_buf_view(&form->tail);
+    const omm_bytes behind = form->lists ? chat_strip(system) : omm_buf_view(&form->tail);
     return omm_buf_append(out, behind.data, behind.size);
 }
 

@@ -52,7 +52,9 @@ size_t chat_line_end(omm_bytes text);
 static inline bool chat_is_space(uint8_t c) {
     return c == ' ' || (c >= 9 && c <= 13);
 }
-omm_bytes chat_trim(omm_bytes text); /* chat.c: without white space around it */
+/* chat.c: without white space around it; ASCII's, and Python's, which templates trim contents of */
+omm_bytes chat_trim(omm_bytes text);
+omm_bytes chat_strip(omm_bytes text);
 
 /* Where `wanted` begins in it; NULL: nowhere. */
 static inline const uint8_t *chat_find(omm_bytes text, const char *wanted) {

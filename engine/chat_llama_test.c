@@ -201,6 +201,13 @@ static void renders(const char *messages, const char *tools, const char *text) {
 
 static void test_conversations(void) {
     renders("[" SAYS("user", " Hi ") "]", NULL, "<s>" TURN("user", "Hi") ANSWER);
+    /* white space as Python has it, and what only looks like it */
+    renders("[" SAYS("user", "\\u2003\\u001f \\n\\u3000Hi\\u00a0 \\u1680\\u0085") "]", NULL,
+            "<s>" TURN("user", "Hi") ANSWER);
+    renders("[" SAYS("user", "\\u200b\\u2028\\u180eHi\\u001b\\u2029\\ufeff\\u205f") "]", NULL,
+            "<s>" TURN("user", "\xe2\x80\x8b\xe2\x80\xa8\xe1\xa0\x8eHi\x1b\xe2\x80\xa9\xef\xbb\xbf")
+                ANSWER);
+    renders("[" SAYS("user", "\\u2009\\u202f \\u2029") "]", NULL, "<s>" TURN("user", "") ANSWER);
     renders("[" SAYS("user", "Hi") "]", "[" ADD "]",
             "<s>" TURN("system", ANNOUNCED) TURN("user", "Hi") ANSWER);
     renders("[" SAYS("system", " Be kind. ") "," SAYS("user", "Hi") "]", "[" ADD "]",
