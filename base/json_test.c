@@ -296,6 +296,30 @@ static void failed_write_leaves_the_buffer(void) {
     json_decref(value);
 }
 
+static omm_err spell(omm_buf *out, json_t *value, unsigned indent) {
+    return indent ? omm_json_write_indented(out, value, indent) : omm_json_write_spaced(out, value);
+}
+
+/* Whole, or not at all. */
+static void spelled(const char *json, const char *wanted, unsigned indent) {
+    json_t *value = NULL;
+    omm_buf text;
+    omm_buf_init(&text, 1 << 16);
+    CHECK_OK(omm_json_parse(&value, omm_bytes_str(json), "case"));
+    CHECK_OK(spell(&text, value, indent));
+    if (!omm_bytes_equal(omm_buf_view(&text), omm_bytes_str(wanted)))
+        fprintf(stderr, "%s: %.*s\n", wanted, (int)text.size, (const char *)text.data);
+    CHECK(omm_bytes_equal(omm_buf_view(&text), omm_bytes_str(wanted)));
+    omm_buf_fini(&text);
+    for (size_t max = 1; max < strlen(wanted); max++) {
+        omm_buf_init(&text, max);
+        CHECK_ERR(spell(&text, value, indent), OMM_ERR_TOO_BIG);
+        CHECK_EQ(text.size, 0);
+        omm_buf_fini(&text);
+    }
+    json_decref(value);
+}
+
 /* As Python's json.dumps has it, ensure_ascii off. */
 static void spaced(void) {
     static const char *const cases[][2] = {
@@ -314,24 +338,7 @@ static void spaced(void) {
         {"\"\\u001B\\u001f\\u000B \\\\u00AB\"", "\"\\u001b\\u001f\\u000b \\\\u00AB\""},
         {"{}", "{}"},
         {"\"\"", "\"\""}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        json_t *value = NULL;
-        omm_buf text;
-        omm_buf_init(&text, 1 << 16);
-        CHECK_OK(omm_json_parse(&value, omm_bytes_str(cases[i][0]), "case"));
-        CHECK_OK(omm_json_write_spaced(&text, value));
-        if (!omm_bytes_equal(omm_buf_view(&text), omm_bytes_str(cases[i][1])))
-            fprintf(stderr, "%s: %.*s\n", cases[i][1], (int)text.size, (const char *)text.data);
-        CHECK(omm_bytes_equal(omm_buf_view(&text), omm_bytes_str(cases[i][1])));
-        omm_buf_fini(&text);
-        for (size_t max = 1; max < strlen(cases[i][1]); max++) {
-            omm_buf_init(&text, max);
-            CHECK_ERR(omm_json_write_spaced(&text, value), OMM_ERR_TOO_BIG);
-            CHECK_EQ(text.size, 0);
-            omm_buf_fini(&text);
-        }
-        json_decref(value);
-    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) spelled(cases[i][0], cases[i][1], 0);
     omm_buf none;
     omm_buf_init(&none, 10);
     CHECK_ERR(omm_json_write_spaced(&none, NULL), OMM_ERR_FORMAT);
@@ -349,22 +356,7 @@ static void indented(void) {
                                   "        ]\n    ]\n]"},
         {"{}", "{}"},
         {"7", "7"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        json_t *value = NULL;
-        omm_buf text;
-        omm_buf_init(&text, 1 << 16);
-        CHECK_OK(omm_json_parse(&value, omm_bytes_str(cases[i][0]), "case"));
-        CHECK_OK(omm_json_write_indented(&text, value, 4));
-        CHECK(omm_bytes_equal(omm_buf_view(&text), omm_bytes_str(cases[i][1])));
-        omm_buf_fini(&text);
-        for (size_t max = 1; max < strlen(cases[i][1]); max++) {
-            omm_buf_init(&text, max);
-            CHECK_ERR(omm_json_write_indented(&text, value, 4), OMM_ERR_TOO_BIG);
-            CHECK_EQ(text.size, 0);
-            omm_buf_fini(&text);
-        }
-        json_decref(value);
-    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) spelled(cases[i][0], cases[i][1], 4);
 }
 
 int main(void) {
