@@ -37,10 +37,6 @@ enum {
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-static bool take(jinja_cursor *c, jinja_kind kind, const char *text) {
-    return jinja_take(c, kind, text, JINJA_NO_NAME);
-}
-
 static bool is_text(omm_bytes text, const char *wanted) {
     return omm_bytes_equal(text, omm_bytes_str(wanted));
 }
@@ -73,11 +69,12 @@ static bool asks_for_tools(const jinja_parts *p, size_t at) {
 
 /* {%- if messages[0].role == 'system' %} CONTENT [\n\n] [{%- else %} INSTEAD] {%- endif %} */
 static bool take_content(found *f, jinja_cursor *c) {
-    if (!take(c, JINJA_BLOCK, "if " IS_SYSTEM) || !take(c, JINJA_OUTPUT, "messages[0].content"))
+    if (!jinja_takes(c, JINJA_BLOCK, "if " IS_SYSTEM) ||
+        !jinja_takes(c, JINJA_OUTPUT, "messages[0].content"))
         return false;
-    f->apart = take(c, JINJA_TEXT, "\n\n");
-    if (take(c, JINJA_BLOCK, "else")) f->instead = take_text(c);
-    return take(c, JINJA_BLOCK, "endif") && !chat_find(f->instead, "<|");
+    f->apart = jinja_takes(c, JINJA_TEXT, "\n\n");
+    if (jinja_takes(c, JINJA_BLOCK, "else")) f->instead = take_text(c);
+    return jinja_takes(c, JINJA_BLOCK, "endif") && !chat_find(f->instead, "<|");
 }
 
 /* In front of part `at`, and alone there: NAME is the system's text, or empty. */
@@ -85,12 +82,14 @@ static omm_bytes system_name(const jinja_parts *p, size_t at) {
     jinja_cursor c = {p, 0};
     const omm_bytes name = jinja_name_between(jinja_text(p, 1), "set ", "=messages[0].content");
     const omm_bytes rest = jinja_name_between(jinja_text(p, 2), "set ", "=messages[1:]");
-    const bool is =
-        rest.size > 0 && !omm_bytes_equal(name, rest) && take(&c, JINJA_BLOCK, "if " IS_SYSTEM) &&
-        jinja_take(&c, JINJA_BLOCK, "set $=messages[0].content", name) &&
-        jinja_take(&c, JINJA_BLOCK, "set $=messages[1:]", rest) && take(&c, JINJA_BLOCK, "else") &&
-        jinja_take(&c, JINJA_BLOCK, "set $=''", name) &&
-        jinja_take(&c, JINJA_BLOCK, "set $=messages", rest) && take(&c, JINJA_BLOCK, "endif");
+    const bool is = rest.size > 0 && !omm_bytes_equal(name, rest) &&
+                    jinja_takes(&c, JINJA_BLOCK, "if " IS_SYSTEM) &&
+                    jinja_take(&c, JINJA_BLOCK, "set $=messages[0].content", name) &&
+                    jinja_take(&c, JINJA_BLOCK, "set $=messages[1:]", rest) &&
+                    jinja_takes(&c, JINJA_BLOCK, "else") &&
+                    jinja_take(&c, JINJA_BLOCK, "set $=''", name) &&
+                    jinja_take(&c, JINJA_BLOCK, "set $=messages", rest) &&
+                    jinja_takes(&c, JINJA_BLOCK, "endif");
     return is && c.at == at ? name : JINJA_NO_NAME;
 }
 
@@ -112,9 +111,9 @@ static bool take_named(found *f, jinja_cursor *c, omm_bytes name) {
 static bool take_list(found *f, jinja_cursor *c) {
     const omm_bytes v = jinja_name_between(jinja_text(c->parts, c->at), "for ", " in tools");
     if (v.size == 0 || !jinja_take(c, JINJA_BLOCK, "for $ in tools", v)) return false;
-    f->before = take(c, JINJA_TEXT, "\n");
-    return jinja_take(c, JINJA_OUTPUT, "$|tojson", v) && take(c, JINJA_TEXT, "\n") != f->before &&
-           take(c, JINJA_BLOCK, "endfor");
+    f->before = jinja_takes(c, JINJA_TEXT, "\n");
+    return jinja_take(c, JINJA_OUTPUT, "$|tojson", v) &&
+           jinja_takes(c, JINJA_TEXT, "\n") != f->before && jinja_takes(c, JINJA_BLOCK, "endfor");
 }
 
 /* An empty line stands between the system's text and HEAD, written with the one or the other. */
@@ -140,7 +139,7 @@ static bool read_announced(found *out, const jinja_parts *p, size_t at) {
     jinja_cursor c = {p, at + 1};
     found f = *out;
     const omm_bytes name = system_name(p, at);
-    const bool is = take(&c, JINJA_TEXT, SYSTEM_TURN) &&
+    const bool is = jinja_takes(&c, JINJA_TEXT, SYSTEM_TURN) &&
                     (name.size > 0 ? take_named(&f, &c, name) : take_content(&f, &c)) &&
                     take_head(&f, &c) && take_list(&f, &c) && take_tail(&f, &c) &&
                     c.at == jinja_next_branch(p, at);
@@ -164,7 +163,7 @@ static omm_bytes read_default(const jinja_parts *p, size_t at, size_t end) {
     const omm_bytes asks = jinja_condition(p, at);
     if (is_text(asks, IS_SYSTEM)) {
         c.at = jinja_next_branch(p, at);
-        if (!take(&c, JINJA_BLOCK, "else")) return omm_bytes_str("");
+        if (!jinja_takes(&c, JINJA_BLOCK, "else")) return omm_bytes_str("");
     } else if (!is_text(asks, IS_NOT_SYSTEM)) {
         return omm_bytes_str("");
     }
@@ -246,10 +245,12 @@ static bool take_result(jinja_cursor *c, const char *content, omm_bytes v) {
         "if loop.first or(messages[loop.index0-1].role!='tool')"};
     const bool is_first = JINJA_FITS_ONE(jinja_text(c->parts, c->at), first, JINJA_NO_NAME);
     c->at++;
-    return is_first && take(c, JINJA_TEXT, "<|im_start|>user") && take(c, JINJA_BLOCK, "endif") &&
-           take(c, JINJA_TEXT, "\n<tool_response>\n") && jinja_take(c, JINJA_OUTPUT, content, v) &&
-           take(c, JINJA_TEXT, "\n</tool_response>") && take(c, JINJA_BLOCK, last) &&
-           take(c, JINJA_TEXT, TURN_END) && take(c, JINJA_BLOCK, "endif");
+    return is_first && jinja_takes(c, JINJA_TEXT, "<|im_start|>user") &&
+           jinja_takes(c, JINJA_BLOCK, "endif") &&
+           jinja_takes(c, JINJA_TEXT, "\n<tool_response>\n") &&
+           jinja_take(c, JINJA_OUTPUT, content, v) &&
+           jinja_takes(c, JINJA_TEXT, "\n</tool_response>") && jinja_takes(c, JINJA_BLOCK, last) &&
+           jinja_takes(c, JINJA_TEXT, TURN_END) && jinja_takes(c, JINJA_BLOCK, "endif");
 }
 
 /* The branch of tools, of the if at `at` that is all that the loop over messages has. */
@@ -271,8 +272,9 @@ static size_t tool_branch(const jinja_parts *p, size_t at, omm_bytes v) {
 /* `content` is what a message says. */
 static bool take_content_set(jinja_cursor *c, omm_bytes v) {
     return jinja_take(c, JINJA_BLOCK, "if $.content is string", v) &&
-           jinja_take(c, JINJA_BLOCK, "set content=$.content", v) && take(c, JINJA_BLOCK, "else") &&
-           take(c, JINJA_BLOCK, "set content=''") && take(c, JINJA_BLOCK, "endif");
+           jinja_take(c, JINJA_BLOCK, "set content=$.content", v) &&
+           jinja_takes(c, JINJA_BLOCK, "else") && jinja_takes(c, JINJA_BLOCK, "set content=''") &&
+           jinja_takes(c, JINJA_BLOCK, "endif");
 }
 
 static bool read_results(const jinja_parts *p, size_t at) {

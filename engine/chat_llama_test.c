@@ -25,6 +25,7 @@
     "{%- for t in tools %}\n    {{- t | tojson(indent=4) }}\n    {{- \"\\n\\n\" }}\n"              \
     "{%- endfor %}\n"
 #define SYSTEM "{%- endif %}\n{{- system_message }}\n{{- '<|eot_id|>' }}\n"
+#define PLAIN_SYSTEM "{{- system_message }}\n{{- '<|eot_id|>' }}\n"
 #define TOLD IF_IN_SYSTEM HEAD LIST SYSTEM
 #define HEADER(role) "{{- '<|start_header_id|>" role "<|end_header_id|>\\n\\n' }}"
 #define TURNS(call, result)                                                                        \
@@ -56,59 +57,86 @@ static bool says(const omm_buf *buf, const char *text) {
     return omm_bytes_equal(omm_buf_view(buf), omm_bytes_str(text));
 }
 
+#define ARGUMENTS "{{- tool_call.arguments | tojson }}"
+#define OPENS "{{- '{\"name\": \"' + tool_call.name + '\", \"parameters\": ' }}"
+#define ENDS "{{- '}' }}{{- '<|eot_id|>' }}"
+#define WITH(call) START ENVIRONMENT TOLD TURNS(call, RESULT)
+#define TOLD_AS(how) START ENVIRONMENT how TURNS(CALL, RESULT)
+/* Built-in tools have calls and an end of their own. */
+#define CALL_OF_31                                                                                 \
+    "{%- if builtin_tools is defined and tool_call.name in builtin_tools %}"                       \
+    "{{- '<|python_tag|>' + tool_call.name + '.call()' }}{%- else %}"                              \
+    "{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' -}}" OPENS ARGUMENTS                \
+    "{{- '}' }}{%- endif %}{%- if builtin_tools is defined %}{{- '<|eom_id|>' }}{%- else %}"       \
+    "{{- '<|eot_id|>' }}{%- endif %}"
+#define TURNS_OF_31                                                                                \
+    "{%- for message in messages %}{%- if not (message.role == 'ipython' or message.role == "      \
+    "'tool' or 'tool_calls' in message) %}{{- '<|start_header_id|>' + message['role'] + "          \
+    "'<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}"                      \
+    "{%- elif 'tool_calls' in message %}{%- if not message.tool_calls|length == 1 %}"              \
+    "{{- raise_exception('One!') }}{%- endif %}"                                                   \
+    "{%- set tool_call = message.tool_calls[0].function %}" CALL_OF_31                             \
+    "{%- elif message.role == \"tool\" or message.role == \"ipython\" %}" HEADER("ipython") RESULT \
+        "{%- endif %}{%- endfor %}"
+
 /* What is found in each; head NULL: tools are not announced. */
 static const struct {
     const char *jinja, *head;
     bool bare, quoted;
 } s_templates[] = {
     {WHOLE, "Shell: python\n" HEAD_TEXT, true, true},
-    {START BUILTIN DATE TOLD TURNS(CALL, RESULT), "Shell: python\n" HEAD_TEXT, true, true},
+    {START BUILTIN DATE TOLD TURNS_OF_31, "Shell: python\n" HEAD_TEXT, true, true},
     {START TOLD TURNS(CALL, RESULT), HEAD_TEXT, true, true},
-    {START DATE SYSTEM TURNS(CALL, RESULT), NULL, true, true},
+    {START DATE PLAIN_SYSTEM TURNS(CALL, RESULT), NULL, true, true},
     {START ENVIRONMENT TOLD TURNS(CALL, "{{- message.content }}{{- '<|eot_id|>' }}"),
      "Shell: python\n" HEAD_TEXT, true, false},
-    /* other calls: nothing is taken */
-    {START ENVIRONMENT TOLD TURNS("{{- '{\"name\": \"' + tool_call.name + '\", \"arguments\": ' }}"
-                                  "{{- tool_call.arguments | tojson }}{{- '}' }}",
-                                  RESULT),
-     NULL, false, false},
-    {START ENVIRONMENT TOLD TURNS("{{- '{\"name\": \"' + tool_call.name + '\", \"parameters\": ' }}"
-                                  "{{- tool_call.arguments }}{{- '}' }}",
-                                  RESULT),
-     NULL, false, false},
-    {START ENVIRONMENT TOLD TURNS("{{- '[{\"name\": \"' + name + '\", \"parameters\": ' }}"
-                                  "{{- tool_call.arguments | tojson }}{{- '}]' }}",
-                                  RESULT),
-     NULL, false, false},
-    {START ENVIRONMENT TOLD TURNS("{{- '<function=' + tool_call.name + '>' }}", RESULT), NULL,
+    /* other calls: nothing is taken but results */
+    {WITH("{{- '{\"name\": \"' + tool_call.name + '\", \"arguments\": ' }}" ARGUMENTS ENDS), NULL,
      false, false},
+    {WITH(OPENS "{{- tool_call.arguments }}" ENDS), NULL, false, false},
+    {WITH("{{- '[' }}" OPENS ARGUMENTS "{{- '}]' }}{{- '<|eot_id|>' }}"), NULL, false, false},
+    {WITH("{{- '<tool_call>' }}" OPENS ARGUMENTS "{{- '}</tool_call>' }}{{- '<|eot_id|>' }}"), NULL,
+     false, false},
+    {WITH("{{- '<|python_tag|>' }}" OPENS ARGUMENTS ENDS), NULL, false, false},
+    {WITH("{{- 'Action: {\"function\": ' }}" OPENS ARGUMENTS "{{- '}}' }}{{- '<|eot_id|>' }}"),
+     NULL, false, false},
+    {WITH(OPENS ARGUMENTS "{{- ', \"id\": 1}' }}{{- '<|eot_id|>' }}"), NULL, false, false},
+    {WITH(OPENS ARGUMENTS "{{- '}' }}{{- '<|eom_id|>' }}"), NULL, false, false},
+    {WITH("{{- message.content }}" OPENS ARGUMENTS ENDS), NULL, false, false},
+    {WITH("{%- for tool_call in message.tool_calls %}" OPENS ARGUMENTS ENDS "{%- endfor %}"), NULL,
+     false, false},
+    {WITH("{%- if false %}" OPENS ARGUMENTS ENDS "{%- else %}{{- '<function=' }}{%- endif %}"),
+     NULL, false, false},
+    {WITH(OPENS ARGUMENTS ENDS "{{- x }}"), NULL, false, false},
+    {WITH("{{- '<function=' + tool_call.name + '>' }}"), NULL, false, false},
+    {START ENVIRONMENT TOLD "{%- if x %}" TURNS(CALL, RESULT) "{%- endif %}", NULL, false, false},
     /* tools are listed otherwise, under another condition, or the system's text is elsewhere */
-    {START ENVIRONMENT IF_IN_SYSTEM HEAD
-     "{%- for t in tools %}{{- t | tojson }}{{- '\\n\\n' }}{%- endfor %}" SYSTEM TURNS(CALL,
-                                                                                       RESULT),
+    {TOLD_AS(IF_IN_SYSTEM HEAD
+             "{%- for t in tools %}{{- t | tojson }}{{- '\\n\\n' }}{%- endfor %}" SYSTEM),
      NULL, true, true},
-    {START ENVIRONMENT IF_IN_SYSTEM HEAD
-     "{%- for t in tools %}{{- t | tojson(indent=4) }}{{- '\\n' }}{%- endfor %}" SYSTEM TURNS(
-         CALL, RESULT),
+    {TOLD_AS(IF_IN_SYSTEM HEAD
+             "{%- for t in tools %}{{- t | tojson(indent=4) }}{{- '\\n' }}{%- endfor %}" SYSTEM),
      NULL, true, true},
-    {START ENVIRONMENT IF_IN_SYSTEM "{{- 'Functions:\\n\\n' }}" LIST SYSTEM TURNS(CALL, RESULT),
-     NULL, true, true},
-    {START ENVIRONMENT "{%- if tools is not none and x %}" HEAD LIST SYSTEM TURNS(CALL, RESULT),
-     NULL, true, true},
+    {TOLD_AS(IF_IN_SYSTEM "{{- 'Functions:\\n\\n' }}" LIST SYSTEM), NULL, true, true},
+    {TOLD_AS("{%- if tools is not none and x %}" HEAD LIST SYSTEM), NULL, true, true},
     {START "{%- if x %}" TOLD "{%- endif %}" TURNS(CALL, RESULT), NULL, true, true},
-    {START IF_IN_SYSTEM HEAD LIST
-     "{%- endif %}{{- '<|eot_id|>' }}{{- system_message }}" TURNS(CALL, RESULT),
-     NULL, true, true},
-    {START IF_IN_SYSTEM HEAD "{{- x }}" LIST SYSTEM TURNS(CALL, RESULT), NULL, true, true},
+    {TOLD_AS(IF_IN_SYSTEM HEAD LIST "{%- endif %}{{- '<|eot_id|>' }}{{- system_message }}"), NULL,
+     true, true},
+    {TOLD_AS(IF_IN_SYSTEM HEAD "{{- x }}" LIST SYSTEM), NULL, true, true},
+    {TOLD_AS(PLAIN_SYSTEM HEADER("user") TOLD), NULL, true, true},
     {START "{%- if tools is not none %}{{- x }}{%- endif %}" TOLD TURNS(CALL, RESULT), HEAD_TEXT,
      true, true},
     {START "{%- if x %}" ENVIRONMENT "{%- endif %}" TOLD TURNS(CALL, RESULT), HEAD_TEXT, true,
      true},
-    /* results as they are, or in another turn */
+    {START DATE ENVIRONMENT TOLD TURNS(CALL, RESULT), NULL, true, true},
+    {ENVIRONMENT START TOLD TURNS(CALL, RESULT), HEAD_TEXT, true, true},
+    /* results as they are, or with more beside them */
     {START ENVIRONMENT TOLD TURNS(CALL, "{%- if message.content is mapping %}"
                                         "{{- message.content | tojson }}{%- else %}"
-                                        "{{- message.content }}{%- endif %}"),
+                                        "{{- message.content }}{%- endif %}{{- '<|eot_id|>' }}"),
      "Shell: python\n" HEAD_TEXT, true, false},
+    {START ENVIRONMENT TOLD TURNS(CALL, "{{- 'It says ' }}" RESULT), "Shell: python\n" HEAD_TEXT,
+     true, false},
 };
 
 static void test_templates(void) {

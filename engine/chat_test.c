@@ -207,7 +207,7 @@ static void test_calls(void) {
         "Let me see.\n<tool_call>\n{\"name\": \"timer_set\", \"arguments\": {\"minutes\": 12, "
         "\"label\": \"tea\"}}\n</tool_call>";
     omm_chat_reply reply;
-    CHECK_OK(omm_chat_parse(&reply, omm_bytes_str(text), OMM_CALLS_MARKED));
+    CHECK_OK(omm_chat_parse(&reply, omm_bytes_str(text), OMM_CALLS_MARKED, NULL, NULL));
     CHECK_EQ(reply.call_count, 1);
     CHECK(strcmp(reply.calls[0].name, "timer_set") == 0);
     CHECK(omm_bytes_equal(reply.content, omm_bytes_str("Let me see.")));
@@ -221,17 +221,18 @@ static void test_calls(void) {
     CHECK(omm_bytes_equal(omm_buf_view(&again), omm_bytes_str(text + strlen("Let me see.\n"))));
     omm_buf_fini(&again);
     omm_chat_reply_fini(&reply);
-    CHECK_OK(omm_chat_parse(&reply, omm_bytes_str(" Plain text. \n"), OMM_CALLS_MARKED));
+    CHECK_OK(
+        omm_chat_parse(&reply, omm_bytes_str(" Plain text. \n"), OMM_CALLS_MARKED, NULL, NULL));
     CHECK_EQ(reply.call_count, 0);
     CHECK(omm_bytes_equal(reply.content, omm_bytes_str("Plain text.")));
     omm_chat_reply_fini(&reply);
-    CHECK_OK(omm_chat_parse(&reply, omm_bytes_str(""), OMM_CALLS_MARKED));
+    CHECK_OK(omm_chat_parse(&reply, omm_bytes_str(""), OMM_CALLS_MARKED, NULL, NULL));
     omm_chat_reply_fini(&reply);
     CHECK_OK(
         omm_chat_parse(&reply,
                        omm_bytes_str("<tool_call>{\"name\":\"a\",\"arguments\":{}}</tool_call>\n"
                                      "<tool_call>{\"arguments\":{},\"name\":\"b\"}</tool_call>"),
-                       OMM_CALLS_MARKED));
+                       OMM_CALLS_MARKED, NULL, NULL));
     CHECK_EQ(reply.call_count, 2);
     CHECK(strcmp(reply.calls[1].name, "b") == 0);
     omm_chat_reply_fini(&reply);
@@ -241,7 +242,7 @@ static void test_calls(void) {
         omm_bytes_str("<tool_call>{\"name\":\"a\",\"arguments\":{\"x\":\"\\\\\\\"</tool_call>"
                       "<tool_call>\"}}</tool_call><tool_call>{\"name\":\"b\","
                       "\"arguments\":{}}</tool_call>"),
-        OMM_CALLS_MARKED));
+        OMM_CALLS_MARKED, NULL, NULL));
     CHECK_EQ(reply.call_count, 2);
     CHECK(strcmp(json_string_value(json_object_get(reply.calls[0].arguments, "x")),
                  "\\\"</tool_call><tool_call>") == 0);
@@ -250,7 +251,7 @@ static void test_calls(void) {
 
 static void check_bare(const char *text, size_t calls, const char *content) {
     omm_chat_reply reply;
-    CHECK_OK(omm_chat_parse(&reply, omm_bytes_str(text), OMM_CALLS_BARE));
+    CHECK_OK(omm_chat_parse(&reply, omm_bytes_str(text), OMM_CALLS_BARE, NULL, NULL));
     CHECK_EQ(reply.call_count, calls);
     CHECK(omm_bytes_equal(reply.content, omm_bytes_str(content)));
     for (size_t i = 0; i < calls; i++) CHECK_EQ(reply.calls[i].name[0], 'a' + (char)i);
@@ -262,14 +263,12 @@ static void check_bare(const char *text, size_t calls, const char *content) {
 
 static void test_bare_calls(void) {
     static const char *const bad[] = {
-        "{\"name\":",
         "{\"name\": \"a\"",
+        "{\"name\": \"a\", ",
         "{\"name\": \"a\", \"parameters\": {}",
         "{\"name\": \"a\", \"parameters\": []}",
-        "{\"name\": \"a b\", \"parameters\": {}}",
-        "{\"name\": 1, \"parameters\": {}}",
         "{\"name\": \"a\", \"parameters\": {}, \"id\": 1}",
-        "{\"type\": \"tool\", \"name\": \"a\", \"parameters\": {}}",
+        "{\"name\": \"a\", \"arguments\": {}}",
         BARE_A " and more",
         BARE_A "; {\"x\": 1}",
         BARE_A "; {",
@@ -285,39 +284,110 @@ static void test_bare_calls(void) {
     check_bare(" \n" BARE_A "\n;", 1, "");
     check_bare(BARE_A "; " BARE_B, 2, "");
     check_bare(BARE_A BARE_B, 2, "");
-    check_bare("{\"type\": \"function\", \"name\": \"a\", \"parameters\": {}}", 1, "");
-    check_bare("{\"parameters\": {}, \"name\": \"a\"}", 1, "");
-    /* text */
+    check_bare("\f" BARE_A "\v", 1, "");
+    /* text: of another beginning, or of no name that a tool may have */
     check_bare("", 0, "");
     check_bare(" Hello. ", 0, "Hello.");
     check_bare("Hello. " BARE_A, 0, "Hello. " BARE_A);
-    check_bare("{\"name\": \"Ada\", \"age\": 36} is who.", 0,
-               "{\"name\": \"Ada\", \"age\": 36} is who.");
-    check_bare("{\"parameters\": 1}", 0, "{\"parameters\": 1}");
     check_bare("{ x }", 0, "{ x }");
     check_bare("{", 0, "{");
+    check_bare("{\"name\":", 0, "{\"name\":");
+    check_bare("{\"name\": \"a", 0, "{\"name\": \"a");
     check_bare("[" BARE_A "]", 0, "[" BARE_A "]");
+    check_bare("{\"name\": \"a b\", \"parameters\": {}}", 0,
+               "{\"name\": \"a b\", \"parameters\": {}}");
+    check_bare("{\"name\": \"\", \"parameters\": {}}", 0, "{\"name\": \"\", \"parameters\": {}}");
+    check_bare("{\"name\": 1, \"parameters\": {}}", 0, "{\"name\": 1, \"parameters\": {}}");
+    check_bare("{\"name\":  \"a\"}", 0, "{\"name\":  \"a\"}");
+    check_bare("{ \"name\": \"a\"}", 0, "{ \"name\": \"a\"}");
+    check_bare("{\"parameters\": {}, \"name\": \"a\"}", 0, "{\"parameters\": {}, \"name\": \"a\"}");
+    check_bare("{\"type\": \"function\", \"name\": \"a\"}", 0,
+               "{\"type\": \"function\", \"name\": \"a\"}");
     /* trained to marks */
     check_bare("Wait. <tool_call>{\"name\": \"a\", \"arguments\": {}}</tool_call>", 1, "Wait.");
+    check_bare("{\"name\": \"a, <tool_call>{\"name\": \"a\", \"arguments\": {}}</tool_call>", 1,
+               "{\"name\": \"a,");
     check_bare("{x} <tool_call>{\"name\": \"a\", \"arguments\": {}}</tool_call>", 1, "{x}");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        const omm_err err = omm_chat_parse(&reply, omm_bytes_str(bad[i]), OMM_CALLS_BARE);
+        const omm_err err =
+            omm_chat_parse(&reply, omm_bytes_str(bad[i]), OMM_CALLS_BARE, NULL, NULL);
         if (err != OMM_ERR_FORMAT) fprintf(stderr, "%s: %d\n", bad[i], (int)err);
         CHECK_EQ(err, OMM_ERR_FORMAT);
     }
     omm_buf_init(&text, FILE_MAX);
     for (unsigned i = 0; i <= OMM_CHAT_CALLS_MAX; i++) CHECK_OK(omm_buf_printf(&text, BARE_A));
-    CHECK_ERR(omm_chat_parse(&reply, omm_buf_view(&text), OMM_CALLS_BARE), OMM_ERR_TOO_BIG);
+    CHECK_ERR(omm_chat_parse(&reply, omm_buf_view(&text), OMM_CALLS_BARE, NULL, NULL),
+              OMM_ERR_TOO_BIG);
     omm_buf_clear(&text);
     CHECK_OK(omm_buf_printf(&text, "{\"name\": \"a\", \"parameters\": {\"x\": \"%*s\"}}",
                             (int)OMM_CHAT_CALL_BYTES_MAX, ""));
-    CHECK_ERR(omm_chat_parse(&reply, omm_buf_view(&text), OMM_CALLS_BARE), OMM_ERR_TOO_BIG);
+    CHECK_ERR(omm_chat_parse(&reply, omm_buf_view(&text), OMM_CALLS_BARE, NULL, NULL),
+              OMM_ERR_TOO_BIG);
     text.data[2] = 'N'; /* no call: a long text */
-    CHECK_OK(omm_chat_parse(&reply, omm_buf_view(&text), OMM_CALLS_BARE));
+    CHECK_OK(omm_chat_parse(&reply, omm_buf_view(&text), OMM_CALLS_BARE, NULL, NULL));
     CHECK_EQ(reply.call_count, 0);
     omm_chat_reply_fini(&reply);
     omm_buf_fini(&text);
     CHECK_EQ(omm_mem_live(), live);
+}
+
+#define A13 "aaaaaaaaaaaaa"
+
+static bool is_timer(const void *ud, omm_bytes name, bool whole) {
+    const char *tool = ud;
+    return name.size <= strlen(tool) && memcmp(tool, name.data, name.size) == 0 &&
+           (!whole || name.size == strlen(tool));
+}
+
+/* Where one may begin and where it has, of one tool and of any. */
+static void test_bare_begins(void) {
+    static const struct {
+        const char *text;
+        omm_bare timer, any;
+    } cases[] = {
+        {"", OMM_BARE_PERHAPS, OMM_BARE_PERHAPS},
+        {" \t\n\v\f\r", OMM_BARE_PERHAPS, OMM_BARE_PERHAPS},
+        {"  {\"na", OMM_BARE_PERHAPS, OMM_BARE_PERHAPS},
+        {"{\"name\":", OMM_BARE_PERHAPS, OMM_BARE_PERHAPS},
+        {"{\"name\": ", OMM_BARE_PERHAPS, OMM_BARE_PERHAPS},
+        {"{\"name\":\"", OMM_BARE_PERHAPS, OMM_BARE_PERHAPS},
+        {"{\"name\": \"ti", OMM_BARE_PERHAPS, OMM_BARE_PERHAPS},
+        {"{\"name\": \"to", OMM_BARE_NOT, OMM_BARE_PERHAPS},
+        {"{\"name\": \"timer", OMM_BARE_PERHAPS, OMM_BARE_PERHAPS},
+        {"{\"name\": \"timers", OMM_BARE_NOT, OMM_BARE_PERHAPS},
+        {"{\"name\": \"tim\"", OMM_BARE_NOT, OMM_BARE_CALL},
+        {"{\"name\": \"timer\"", OMM_BARE_CALL, OMM_BARE_CALL},
+        {" {\"name\":\"timer\" and more", OMM_BARE_CALL, OMM_BARE_CALL},
+        {"{\"name\": \"\"", OMM_BARE_NOT, OMM_BARE_NOT},
+        {"{\"name\": \"a b", OMM_BARE_NOT, OMM_BARE_NOT},
+        {"{\"name\":  ", OMM_BARE_NOT, OMM_BARE_NOT},
+        {"{\"name\": 1", OMM_BARE_NOT, OMM_BARE_NOT},
+        {"{\"name\" ", OMM_BARE_NOT, OMM_BARE_NOT},
+        {"x", OMM_BARE_NOT, OMM_BARE_NOT},
+    };
+    size_t at = 9;
+    omm_buf text;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const omm_bytes bytes = omm_bytes_str(cases[i].text);
+        CHECK_EQ(omm_chat_bare(&at, bytes, is_timer, "timer"), cases[i].timer);
+        CHECK_EQ(omm_chat_bare(&at, bytes, NULL, NULL), cases[i].any);
+    }
+    CHECK_EQ(omm_chat_bare(&at, omm_bytes_str(" \n{\""), NULL, NULL), OMM_BARE_PERHAPS);
+    CHECK_EQ(at, 2);
+    CHECK_EQ(omm_chat_bare(&at, (omm_bytes){0}, NULL, NULL), OMM_BARE_PERHAPS);
+    /* the longest name, and one beyond it */
+    for (int more = 0; more < 2; more++) {
+        omm_buf_init(&text, FILE_MAX);
+        CHECK_OK(omm_buf_printf(&text, "{\"name\": \"%.*s", (int)OMM_CHAT_NAME_MAX + more,
+                                A13 A13 A13 A13 A13));
+        CHECK_EQ(omm_chat_bare(&at, omm_buf_view(&text), NULL, NULL),
+                 more ? OMM_BARE_NOT : OMM_BARE_PERHAPS);
+        CHECK_OK(omm_buf_append(&text, "\"", 1));
+        CHECK_EQ(omm_chat_bare(&at, omm_buf_view(&text), NULL, NULL),
+                 more ? OMM_BARE_NOT : OMM_BARE_CALL);
+        if (!more) CHECK_EQ(text.size, OMM_CHAT_BARE_MAX);
+        omm_buf_fini(&text);
+    }
 }
 
 static void begins(omm_calls_form form, const char *name, const char *wanted) {
@@ -344,7 +414,6 @@ static void test_written_calls(void) {
     begins(OMM_CALLS_MARKED, "a", "<tool_call>\n{\"name\": \"a\", \"arguments\":");
 }
 
-#define A13 "aaaaaaaaaaaaa"
 #define NAME_OF_65 "{\"name\": \"" A13 A13 A13 A13 A13 "\", \"arguments\": {}}"
 
 static void test_bad_calls(void) {
@@ -377,7 +446,7 @@ static void test_bad_calls(void) {
         omm_chat_reply reply;
         omm_buf_init(&text, FILE_MAX);
         CHECK_OK(omm_buf_printf(&text, "<tool_call>\n%s\n</tool_call>", bodies[i]));
-        omm_err err = omm_chat_parse(&reply, omm_buf_view(&text), OMM_CALLS_MARKED);
+        omm_err err = omm_chat_parse(&reply, omm_buf_view(&text), OMM_CALLS_MARKED, NULL, NULL);
         if (err == OMM_OK) fprintf(stderr, "accepted: %s\n", bodies[i]);
         CHECK_EQ(err, OMM_ERR_FORMAT);
         omm_buf_fini(&text);
@@ -392,25 +461,27 @@ static void test_bad_calls(void) {
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         omm_chat_reply reply;
-        CHECK_ERR(omm_chat_parse(&reply, omm_bytes_str(texts[i]), OMM_CALLS_MARKED),
+        CHECK_ERR(omm_chat_parse(&reply, omm_bytes_str(texts[i]), OMM_CALLS_MARKED, NULL, NULL),
                   OMM_ERR_FORMAT);
     }
     omm_buf many;
     omm_chat_reply reply;
     /* a string that nothing closes is said to be that */
     CHECK_ERR(omm_chat_parse(&reply, omm_bytes_str("<tool_call>{\"name\": \"a}</tool_call>"),
-                             OMM_CALLS_MARKED),
+                             OMM_CALLS_MARKED, NULL, NULL),
               OMM_ERR_FORMAT);
     CHECK(strstr(omm_err_sentence(), "premature end of input"));
     omm_buf_init(&many, FILE_MAX);
     for (unsigned i = 0; i <= OMM_CHAT_CALLS_MAX; i++)
         CHECK_OK(omm_buf_printf(&many, "<tool_call>{\"name\":\"a\",\"arguments\":{}}</tool_call>"));
-    CHECK_ERR(omm_chat_parse(&reply, omm_buf_view(&many), OMM_CALLS_MARKED), OMM_ERR_TOO_BIG);
+    CHECK_ERR(omm_chat_parse(&reply, omm_buf_view(&many), OMM_CALLS_MARKED, NULL, NULL),
+              OMM_ERR_TOO_BIG);
     omm_buf_clear(&many);
     CHECK_OK(omm_buf_printf(&many,
                             "<tool_call>{\"name\":\"a\",\"arguments\":{\"x\":\"%*s\"}}</tool_call>",
                             (int)OMM_CHAT_CALL_BYTES_MAX, ""));
-    CHECK_ERR(omm_chat_parse(&reply, omm_buf_view(&many), OMM_CALLS_MARKED), OMM_ERR_TOO_BIG);
+    CHECK_ERR(omm_chat_parse(&reply, omm_buf_view(&many), OMM_CALLS_MARKED, NULL, NULL),
+              OMM_ERR_TOO_BIG);
     omm_buf_fini(&many);
     CHECK_EQ(omm_mem_live(), live);
 }
@@ -433,6 +504,7 @@ int main(void) {
     test_announce();
     test_calls();
     test_bare_calls();
+    test_bare_begins();
     test_written_calls();
     test_bad_calls();
     CHECK_EQ(omm_mem_live(), 0);

@@ -1,5 +1,5 @@
 /* chat_tools.c - tools announced to the model, and the calls it answers with. */
-#include "omm/chat.h"
+#include "chat_internal.h"
 
 #include <string.h>
 
@@ -60,17 +60,6 @@ omm_err omm_chat_begin_call(omm_buf *out, omm_calls_form form, const char *name)
 
 /* ---- From the model ------------------------------------------------------------------------ */
 
-static bool is_space(uint8_t c) {
-    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
-
-static omm_bytes trim(omm_bytes text) {
-    while (text.size > 0 && is_space(text.data[0]))
-        text = omm_bytes_of(text.data + 1, text.size - 1);
-    while (text.size > 0 && is_space(text.data[text.size - 1])) text.size--;
-    return text;
-}
-
 static bool starts_with(omm_bytes text, const char *start) {
     size_t size = strlen(start);
     return text.size >= size && memcmp(text.data, start, size) == 0;
@@ -104,27 +93,30 @@ static bool before_close(omm_bytes *out, omm_bytes text) {
     return before_mark(out, text, s_close);
 }
 
+static bool is_name(omm_bytes text) {
+    for (size_t i = 0; i < text.size; i++) {
+        const uint8_t c = text.data[i];
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+              c == '_' || c == '-'))
+            return false;
+    }
+    return true;
+}
+
 static omm_err take_name(omm_tool_call *call, const json_t *object) {
     const char *name = NULL;
     OMM_TRY(omm_json_get_str(&name, object, "name"));
-    size_t size = strlen(name);
+    const size_t size = strlen(name);
     if (size < 1 || size > OMM_CHAT_NAME_MAX)
         return omm_raise(OMM_ERR_FORMAT, "tool call: a name has 1 to %u bytes", OMM_CHAT_NAME_MAX);
-    for (size_t i = 0; i < size; i++) {
-        char c = name[i];
-        bool fits = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                    c == '_' || c == '-';
-        if (!fits)
-            return omm_raise(OMM_ERR_FORMAT, "tool call: names have letters, digits, _ and - only");
-    }
+    if (!is_name(omm_bytes_str(name)))
+        return omm_raise(OMM_ERR_FORMAT, "tool call: names have letters, digits, _ and - only");
     memcpy(call->name, name, size + 1);
     return OMM_OK;
 }
 
 static omm_err take_call(omm_tool_call *call, const json_t *object, omm_calls_form form) {
-    const char *type = json_string_value(json_object_get(object, "type"));
-    const bool typed = form == OMM_CALLS_BARE && type && strcmp(type, "function") == 0;
-    if (!json_is_object(object) || json_object_size(object) != 2u + typed)
+    if (!json_is_object(object) || json_object_size(object) != 2)
         return omm_raise(OMM_ERR_FORMAT, "tool call: wanted an object with name and %s",
                          s_arguments[form]);
     json_t *arguments = NULL;
@@ -161,11 +153,11 @@ static omm_err take_block(omm_chat_reply *reply, omm_bytes *rest) {
     if (!before_close(&body, *rest))
         return omm_raise(OMM_ERR_FORMAT, "tool call: %s is missing", s_close);
     json_t *object = NULL;
-    OMM_TRY(read_body(&object, trim(body)));
+    OMM_TRY(read_body(&object, chat_trim(body)));
     const omm_err err = push_call(reply, object, OMM_CALLS_MARKED);
     json_decref(object);
     OMM_TRY(err);
-    *rest = trim(skip(*rest, body.size + sizeof s_close - 1));
+    *rest = chat_trim(skip(*rest, body.size + sizeof s_close - 1));
     return OMM_OK;
 }
 
@@ -175,7 +167,7 @@ static omm_err parse_marked(omm_chat_reply *reply, omm_bytes text) {
     omm_bytes rest = skip(text, reply->content.size);
     if (before_mark(&stray, reply->content, s_close))
         return omm_raise(OMM_ERR_FORMAT, "tool call: %s without %s", s_close, s_open);
-    reply->content = trim(reply->content);
+    reply->content = chat_trim(reply->content);
     while (rest.size > 0) {
         if (!starts_with(rest, s_open))
             return omm_raise(OMM_ERR_FORMAT, "tool call: text after %s", s_close);
@@ -204,40 +196,56 @@ static size_t value_size(omm_bytes text) {
     return text.size;
 }
 
-/* Calls and what stands between them; *rest moves behind the next one.  A text that is none: *is_call false. */
-static omm_err take_bare(omm_chat_reply *reply, bool *is_call, omm_bytes *rest) {
+omm_bare omm_chat_bare(size_t *at, omm_bytes text, omm_chat_named named, const void *ud) {
+    static const char opens[] = OMM_CHAT_BARE_OPENS;
+    const size_t opens_size = sizeof opens - 1;
+    for (*at = 0; *at < text.size && chat_is_space(text.data[*at]);) ++*at;
+    text = skip(text, *at);
+    const size_t same = text.size < opens_size ? text.size : opens_size;
+    if (same > 0 && memcmp(text.data, opens, same) != 0) return OMM_BARE_NOT;
+    text = skip(text, same);
+    if (text.size > 0 && text.data[0] == ' ') text = skip(text, 1);
+    if (text.size == 0) return OMM_BARE_PERHAPS;
+    if (text.data[0] != '"') return OMM_BARE_NOT;
+    text = skip(text, 1);
+    const uint8_t *quote = text.size > 0 ? memchr(text.data, '"', text.size) : NULL;
+    const omm_bytes name = quote ? omm_bytes_of(text.data, (size_t)(quote - text.data)) : text;
+    const bool fits = name.size <= OMM_CHAT_NAME_MAX && is_name(name) && (!quote || name.size > 0);
+    if (!fits || (named && !named(ud, name, quote != NULL))) return OMM_BARE_NOT;
+    return quote ? OMM_BARE_CALL : OMM_BARE_PERHAPS;
+}
+
+/* `rest` begins a call; moves behind it and its white space. */
+static omm_err take_bare(omm_chat_reply *reply, omm_bytes *rest) {
     json_t *object = NULL;
     const omm_bytes body = omm_bytes_of(rest->data, value_size(*rest));
-    const bool begins = starts_with(body, OMM_CHAT_BARE_OPENS);
-    const omm_err read = read_body(&object, body);
-    if (read != OMM_OK && (begins || read == OMM_ERR_NOMEM)) return read;
-    *is_call = read == OMM_OK && json_object_get(object, "name") &&
-               json_object_get(object, s_arguments[OMM_CALLS_BARE]);
-    const omm_err err = *is_call ? push_call(reply, object, OMM_CALLS_BARE) : OMM_OK;
+    OMM_TRY(read_body(&object, body));
+    const omm_err err = push_call(reply, object, OMM_CALLS_BARE);
     json_decref(object);
-    *rest = trim(skip(*rest, body.size));
+    *rest = chat_trim(skip(*rest, body.size));
     return err;
 }
 
-static omm_err parse_bare(omm_chat_reply *reply, omm_bytes text) {
-    omm_bytes rest = trim(text);
-    bool is_call = starts_with(rest, "{");
-    if (!is_call) return parse_marked(reply, text);
-    while (rest.size > 0) {
-        OMM_TRY(take_bare(reply, &is_call, &rest));
-        if (!is_call && reply->call_count == 0) return parse_marked(reply, text);
-        if (starts_with(rest, ";")) rest = trim(skip(rest, 1));
-        if (!is_call || (rest.size > 0 && !starts_with(rest, "{")))
-            return omm_raise(OMM_ERR_FORMAT, "tool call: text after a call");
-    }
+static omm_err parse_bare(omm_chat_reply *reply, omm_bytes text, omm_chat_named named,
+                          const void *ud) {
+    size_t at = 0;
+    omm_bytes rest = chat_trim(text);
+    if (omm_chat_bare(&at, rest, named, ud) != OMM_BARE_CALL) return parse_marked(reply, text);
     reply->content = omm_bytes_str("");
+    while (rest.size > 0) {
+        if (omm_chat_bare(&at, rest, named, ud) != OMM_BARE_CALL)
+            return omm_raise(OMM_ERR_FORMAT, "tool call: text after a call");
+        OMM_TRY(take_bare(reply, &rest));
+        if (starts_with(rest, ";")) rest = chat_trim(skip(rest, 1));
+    }
     return OMM_OK;
 }
 
-omm_err omm_chat_parse(omm_chat_reply *out, omm_bytes text, omm_calls_form form) {
+omm_err omm_chat_parse(omm_chat_reply *out, omm_bytes text, omm_calls_form form,
+                       omm_chat_named named, const void *ud) {
     omm_chat_reply reply = {0};
     const omm_err err =
-        form == OMM_CALLS_BARE ? parse_bare(&reply, text) : parse_marked(&reply, text);
+        form == OMM_CALLS_BARE ? parse_bare(&reply, text, named, ud) : parse_marked(&reply, text);
     if (err != OMM_OK) {
         omm_chat_reply_fini(&reply);
         return err;

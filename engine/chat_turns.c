@@ -11,6 +11,7 @@
 /* Where a turn's content is while they are read: what is made lies in `texts`, which may move. */
 struct omm_chat_span {
     bool made; /* in texts, else `view` */
+    bool calls;
     size_t from, to;
     omm_bytes view;
 };
@@ -238,7 +239,7 @@ static omm_err read_message(omm_chat_turns *t, size_t at, const json_t *message,
         return BAD(t, CONTENT, "message %zu: content is not a string", index);
     omm_bytes text = omm_bytes_str("");
     size_t from = 0;
-    t->spans[at] = (struct omm_chat_span){0};
+    t->spans[at] = (struct omm_chat_span){.calls = has_calls};
     if (json_is_string(content)) text = text_of(content);
     if (json_is_array(content)) OMM_TRY(join_parts(t, &text, &from, content, index));
     t->spans[at].view = text;
@@ -261,6 +262,7 @@ static omm_err put_tools(omm_chat_turns *t, size_t *at, const json_t *tools) {
     if (!is_system) {
         t->messages[*at + 1] = t->messages[*at];
         t->spans[*at + 1] = t->spans[*at];
+        t->spans[*at] = (struct omm_chat_span){0};
         t->messages[*at].role = OMM_ROLE_SYSTEM;
     }
     omm_bytes text = {0};
@@ -275,6 +277,11 @@ static omm_err put_tools(omm_chat_turns *t, size_t *at, const json_t *tools) {
     omm_buf_fini(&system);
     *at += !is_system;
     return err;
+}
+
+bool omm_chat_turns_calls(const omm_chat_turns *t, size_t index) {
+    OMM_ASSERT(index < t->count);
+    return t->spans[index].calls;
 }
 
 omm_err omm_chat_turns_read(omm_chat_turns *t, const json_t *messages, const json_t *tools) {

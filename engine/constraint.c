@@ -174,6 +174,10 @@ static void step_token(crowd *out, omm_constraint *c, uint32_t id) {
 
 /* Of a token that is too long for the trees: as much of a string, or text that begins no call. */
 static bool permits_long(omm_constraint *c, uint32_t id) {
+    if (c->now.count > 0 && text_is_free(&c->now)) { /* in frames that have to stay: no steps */
+        const omm_bytes bytes = lexicon_bytes(c->lexicon, id);
+        return !text_may_open(OMM_CALLS_MARKED, bytes) && !text_may_open(OMM_CALLS_BARE, bytes);
+    }
     if (text_is_free(&c->now)) {
         const uint32_t live = c->frames.count;
         step_token(&c->path[2], c, id);

@@ -63,19 +63,22 @@ static void test_bare_texts(void) {
     omm_grammar *g = open_tools(&t);
     for (size_t i = 0; yes[i]; i++) check_text(g, yes[i], true);
     for (size_t i = 0; no[i]; i++) check_text(g, no[i], false);
-    CHECK(omm_grammar_has_tool(g, omm_bytes_str("timer")));
-    CHECK(omm_grammar_has_tool(g, omm_bytes_str("bare")));
-    CHECK(!omm_grammar_has_tool(g, omm_bytes_str("bar")));
-    CHECK(!omm_grammar_has_tool(g, omm_bytes_str("bare\"")));
-    CHECK(!omm_grammar_has_tool(g, omm_bytes_str("")));
+    CHECK(omm_grammar_has_tool(g, omm_bytes_str("timer"), true));
+    CHECK(omm_grammar_has_tool(g, omm_bytes_str("bare"), true));
+    CHECK(!omm_grammar_has_tool(g, omm_bytes_str("bar"), true));
+    CHECK(!omm_grammar_has_tool(g, omm_bytes_str("bare\""), true));
+    CHECK(omm_grammar_has_tool(g, omm_bytes_str("bar"), false));
+    CHECK(omm_grammar_has_tool(g, omm_bytes_str(""), false));
+    CHECK(!omm_grammar_has_tool(g, omm_bytes_str("barely"), false));
+    CHECK(!omm_grammar_has_tool(g, omm_bytes_str(""), true));
     omm_grammar_close(g);
     t.calls.form = OMM_CALLS_MARKED;
     g = open_tools(&t);
     check_text(g, "{\"name\": \"bare\"}", true);
-    CHECK(omm_grammar_has_tool(g, omm_bytes_str("loose")));
+    CHECK(omm_grammar_has_tool(g, omm_bytes_str("loose"), true));
     omm_grammar_close(g);
     CHECK_OK(omm_grammar_open_object(&g));
-    CHECK(!omm_grammar_has_tool(g, omm_bytes_str("bare")));
+    CHECK(!omm_grammar_has_tool(g, omm_bytes_str("bare"), true));
     omm_grammar_close(g);
     json_decref(t.root);
 }
@@ -142,7 +145,8 @@ static void test_drawn_bare(unsigned marks) {
             CHECK(i < 100000);
         }
         if (is_tool) {
-            const omm_err err = omm_chat_parse(&reply, omm_buf_view(&written), OMM_CALLS_BARE);
+            const omm_err err =
+                omm_chat_parse(&reply, omm_buf_view(&written), OMM_CALLS_BARE, NULL, NULL);
             if (err != OMM_OK) CHECK(strstr(omm_err_sentence(), "duplicate"));
             if (err == OMM_OK) {
                 CHECK_EQ(reply.call_count, 1);
@@ -193,11 +197,53 @@ static void test_bare_tokens(void) {
     close_rig(&r);
 }
 
+/* A token longer than those of the trees changes nothing by being asked about, and none with a quote comes inside a name. */
+static void test_bare_long(void) {
+    static const char rest[] = "re\",\"parameters\":{\"a\":\"" FIFTY FIFTY FIFTY;
+    static const char plain[] = FIFTY FIFTY FIFTY;
+    static const char opens[] = FIFTY FIFTY FIFTY "<tool_call>";
+    static const char text[] = "{\"name\": \"bare\"";
+    rig r = {0};
+    tools t;
+    vocab_recipe recipe = {.mark_type = TOKEN_USER, .marks = {rest, plain, opens}};
+    omm_constraint *c = NULL;
+    omm_buf written;
+    omm_buf_init(&written, 1 << 10);
+    r.tokenizer = open_vocab(&recipe);
+    CHECK_OK(omm_lexicon_open(&r.lexicon, r.tokenizer, omm_tokenizer_vocab(r.tokenizer) + 3));
+    read_tools(&t, TOOLS);
+    t.calls.form = OMM_CALLS_BARE;
+    omm_grammar *g = open_tools(&t);
+    CHECK_OK(omm_constraint_open(&c, g, r.lexicon));
+    for (size_t i = 0; i < sizeof text - 1; i++) {
+        const char one[2] = {text[i], 0};
+        CHECK_EQ(omm_constraint_permits(c, omm_tokenizer_special(r.tokenizer, rest)), i == 0);
+        CHECK(omm_constraint_permits(c, omm_tokenizer_special(r.tokenizer, plain)));
+        CHECK(!omm_constraint_permits(c, omm_tokenizer_special(r.tokenizer, opens)));
+        take_text(&r, c, &written, one);
+    }
+    CHECK_EQ(pick_byte(&r, omm_constraint_allowed(c), '}'), RULE_NONE);
+    CHECK(pick_byte(&r, omm_constraint_allowed(c), ',') != RULE_NONE);
+    check_allowed(&r, c);
+    /* one that may come ends what may have become a call */
+    omm_constraint_restart(c);
+    take_text(&r, c, &written, "{\"name\": \"b");
+    omm_constraint_take(c, omm_tokenizer_special(r.tokenizer, plain));
+    take_text(&r, c, &written, "\" and more");
+    CHECK(stands_free(c, &r));
+    omm_constraint_close(c);
+    omm_grammar_close(g);
+    json_decref(t.root);
+    omm_buf_fini(&written);
+    close_rig(&r);
+}
+
 int main(void) {
     test_bare_texts();
     test_bare_begun();
     for (unsigned marks = 0; marks < 3; marks++) test_drawn_bare(marks);
     test_bare_tokens();
+    test_bare_long();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }

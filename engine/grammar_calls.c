@@ -192,12 +192,15 @@ omm_err omm_grammar_open_calls(omm_grammar **out, const omm_grammar_calls *calls
     return err;
 }
 
-bool omm_grammar_has_tool(const omm_grammar *g, omm_bytes name) {
+bool omm_grammar_has_tool(const void *grammar, omm_bytes name, bool whole) {
+    const omm_grammar *g = (const omm_grammar *)grammar;
     if (g->calls.max == 0) return false;
     const rule *r = &g->rules[g->calls.names];
     for (uint32_t i = r->first; i < r->first + r->count; i++) {
         const literal *text = &g->texts[i]; /* with its quotes */
-        if (omm_bytes_equal(name, omm_bytes_of(g->bytes.data + text->at + 1, text->size - 2)))
+        const size_t size = text->size - 2;
+        if ((whole ? name.size == size : name.size <= size) &&
+            (name.size == 0 || memcmp(name.data, g->bytes.data + text->at + 1, name.size) == 0))
             return true;
     }
     return false;

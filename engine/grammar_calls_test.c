@@ -571,7 +571,7 @@ static size_t check_drawn(const omm_buf *written, omm_thinking thinking, size_t 
                    ? omm_bytes_of(text.data + skipped, text.size - skipped)
                    : omm_bytes_str("");
     }
-    const omm_err err = omm_chat_parse(&reply, text, OMM_CALLS_MARKED);
+    const omm_err err = omm_chat_parse(&reply, text, OMM_CALLS_MARKED, NULL, NULL);
     if (err != OMM_OK) {
         /* what ends a call may stand in a text that has begun none; arguments of any names may have one twice */
         const bool says = strstr(omm_err_sentence(), "without <tool_call>") ||

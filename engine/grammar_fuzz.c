@@ -68,7 +68,7 @@ static void check_calls(const omm_buf *written, bool thinks) {
     if (thought.answer >= written->size) return;
     if (omm_chat_parse(&reply,
                        omm_bytes_of(written->data + thought.answer, written->size - thought.answer),
-                       OMM_CALLS_MARKED) == OMM_OK)
+                       OMM_CALLS_MARKED, NULL, NULL) == OMM_OK)
         omm_chat_reply_fini(&reply);
     else
         OMM_ASSERT(strstr(omm_err_sentence(), "without " OMM_CHAT_CALL_OPENS) ||
@@ -86,7 +86,7 @@ static void check_bare(const omm_buf *written, const calls_form *calls, const ui
         OMM_ASSERT(omm_buf_append(&whole, OMM_CHAT_BARE_OPENS, strlen(OMM_CHAT_BARE_OPENS)) ==
                    OMM_OK);
     OMM_ASSERT(omm_buf_append(&whole, written->data, written->size) == OMM_OK);
-    if (omm_chat_parse(&reply, omm_buf_view(&whole), OMM_CALLS_BARE) == OMM_OK) {
+    if (omm_chat_parse(&reply, omm_buf_view(&whole), OMM_CALLS_BARE, NULL, NULL) == OMM_OK) {
         OMM_ASSERT(reply.call_count > 0);
         omm_chat_reply_fini(&reply);
     } else {

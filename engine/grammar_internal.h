@@ -353,6 +353,10 @@ struct omm_lexicon {
     uint32_t *at; /* (vocab + 1) bytes of an id; none: it is never allowed */
 };
 
+static inline omm_bytes lexicon_bytes(const omm_lexicon *x, uint32_t id) {
+    return omm_bytes_of(x->bytes + x->at[id], x->at[id + 1] - x->at[id]);
+}
+
 static inline bool lexicon_has(const uint32_t *bits, uint32_t id) {
     return bits[id / 32] >> (id % 32) & 1;
 }

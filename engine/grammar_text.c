@@ -6,6 +6,7 @@
  *
  * None of the marks begins again inside itself but with its first byte, so that where one was left is known by how many of
  * its bytes there are. */
+#include "chat_internal.h"
 #include "grammar_internal.h"
 
 static const char s_think[] = "<think>";
@@ -65,13 +66,9 @@ static uint8_t in_common(const char *a, const char *b, uint8_t most) {
     return n;
 }
 
-static bool is_space(uint8_t b) {
-    return b == ' ' || (b >= '\t' && b <= '\r');
-}
-
 /* A thought may begin the text, behind white space. */
 static void step_begin(crowd *out, uint8_t at, uint8_t b) {
-    if (at == 0 && is_space(b))
+    if (at == 0 && chat_is_space(b))
         stand(out, TEXT_BEGIN, 0, 0);
     else if (b != (uint8_t)s_think[at]) {
         const uint8_t common = in_common(s_think, s_call, at);
@@ -102,7 +99,7 @@ static void step_value(crowd *out, frames *f, const omm_grammar *g, const crowd 
 static void step_lead(crowd *out, frames *f, const omm_grammar *g, const crowd *in, uint8_t b) {
     enum { QUOTES = 4 };
     crowd begin = {.calls = out->calls};
-    if (in->count == 0 && is_space(b)) {
+    if (in->count == 0 && chat_is_space(b)) {
         stand(out, TEXT_LEAD, 0, 0);
         return;
     }

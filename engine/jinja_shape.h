@@ -33,6 +33,11 @@ typedef struct jinja_cursor {
 /* The next part is this: on to the one behind it. */
 bool jinja_take(jinja_cursor *c, jinja_kind kind, const char *form, omm_bytes name);
 
+/* The same of a form without a name. */
+static inline bool jinja_takes(jinja_cursor *c, jinja_kind kind, const char *text) {
+    return jinja_take(c, kind, text, JINJA_NO_NAME);
+}
+
 /* A statement that begins with this word; none that is read begins with another's. */
 bool jinja_begins(const jinja_parts *p, size_t at, const char *word);
 /* +1 where an if or a for begins, -1 where it ends. */

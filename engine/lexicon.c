@@ -33,10 +33,6 @@ static omm_err copy_pieces(omm_lexicon *x, const omm_tokenizer *t) {
     return OMM_OK;
 }
 
-static omm_bytes bytes_of(const omm_lexicon *x, uint32_t id) {
-    return omm_bytes_of(x->bytes + x->at[id], x->at[id + 1] - x->at[id]);
-}
-
 /* ---- sets -------------------------------------------------------------------------------------- */
 
 /* U+2028 and U+2029 end lines, which `.` of a pattern does not take. */
@@ -69,7 +65,7 @@ static omm_err make_sets(omm_lexicon *x, const omm_tokenizer *t) {
     if (!x->plain || !x->ends || !x->characters)
         return omm_raise(OMM_ERR_NOMEM, "no memory for a lexicon");
     for (uint32_t id = 0; id < x->vocab; id++) {
-        const omm_bytes piece = bytes_of(x, id);
+        const omm_bytes piece = lexicon_bytes(x, id);
         if (omm_tokenizer_is_end(t, id)) {
             set(x->ends, id);
             any = true;
@@ -88,7 +84,7 @@ static omm_err find_openers(omm_lexicon *x, omm_calls_form form) {
     for (unsigned pass = 0; pass < 2; pass++) {
         uint32_t count = 0;
         for (uint32_t id = 0; id < x->vocab; id++) {
-            if (!text_may_open(form, bytes_of(x, id))) continue;
+            if (!text_may_open(form, lexicon_bytes(x, id))) continue;
             if (list) list[count] = id;
             count++;
         }
@@ -106,7 +102,7 @@ static omm_err find_openers(omm_lexicon *x, omm_calls_form form) {
 static int by_bytes(const void *a, const void *b, void *ud) {
     const omm_lexicon *x = (const omm_lexicon *)ud;
     const uint32_t i = *(const uint32_t *)a, k = *(const uint32_t *)b;
-    const omm_bytes p = bytes_of(x, i), q = bytes_of(x, k);
+    const omm_bytes p = lexicon_bytes(x, i), q = lexicon_bytes(x, k);
     const int order = memcmp(p.data, q.data, p.size < q.size ? p.size : q.size);
     if (order != 0) return order;
     if (p.size != q.size) return p.size < q.size ? -1 : 1;
@@ -117,7 +113,7 @@ static omm_err collect(lexicon_tree *tree, omm_lexicon *x, bool with_plain) {
     tree->ids = (uint32_t *)omm_alloc(x->vocab, sizeof *tree->ids);
     if (!tree->ids) return omm_raise(OMM_ERR_NOMEM, "no memory for a lexicon");
     for (uint32_t id = 0; id < x->vocab; id++) {
-        const size_t size = bytes_of(x, id).size;
+        const size_t size = lexicon_bytes(x, id).size;
         if (size > 0 && size <= MATCH_TOKEN_BYTES_MAX && (with_plain || !lexicon_has(x->plain, id)))
             tree->ids[tree->id_count++] = id;
     }
@@ -151,7 +147,7 @@ static omm_err grow_tree(lexicon_tree *tree, const omm_lexicon *x) {
     size_t depth = 0;
     omm_bytes last = {0};
     for (uint32_t i = 0; i < tree->id_count; i++) {
-        const omm_bytes piece = bytes_of(x, tree->ids[i]);
+        const omm_bytes piece = lexicon_bytes(x, tree->ids[i]);
         const size_t common = in_common(last, piece);
         while (depth > common) tree->nodes[open[--depth]].next = tree->node_count;
         for (; depth < piece.size; depth++) {

@@ -81,25 +81,27 @@ omm_calls_form assistant_calls(const omm_assistant *a) {
     return omm_chat_calls_of(a->options.speaker.tokenizer);
 }
 
-/* Nothing, if the text is a bare call, or (*sure false) may become one; else all of it. */
-static size_t before_bare(bool *sure, omm_bytes text) {
-    static const char opens[] = OMM_CHAT_BARE_OPENS;
-    size_t at = 0;
-    while (at < text.size && strchr(" \t\r\n", text.data[at]) && text.data[at]) at++;
-    const size_t left = text.size - at, size = left < sizeof opens - 1 ? left : sizeof opens - 1;
-    const bool is = size == 0 || memcmp(text.data + at, opens, size) == 0;
-    *sure = is && size == sizeof opens - 1;
-    return is ? 0 : text.size;
+static bool is_tool(const void *ud, omm_bytes name, bool whole) {
+    const omm_assistant *a = ud;
+    omm_chat_tool tools[TOOL_COUNT];
+    const size_t count = tools_list(tools, &a->tools);
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(tools[i].name, (const char *)name.data, name.size) == 0 &&
+            (!whole || tools[i].name[name.size] == '\0'))
+            return true;
+    return false;
 }
 
 /* Bytes before a call, or (*sure false) before what may become one. */
 static size_t before_call(bool *sure, const omm_assistant *a, omm_bytes text) {
+    size_t at = 0;
     const uint8_t *mark =
         text.size > 0 ? memmem(text.data, text.size, s_call_mark, sizeof s_call_mark - 1) : NULL;
-    *sure = mark != NULL;
-    if (mark) return (size_t)(mark - text.data);
-    const size_t bare = assistant_calls(a) == OMM_CALLS_BARE ? before_bare(sure, text) : text.size;
-    return bare < text.size ? bare : text.size - held_back(text);
+    const omm_bare bare =
+        assistant_calls(a) == OMM_CALLS_BARE ? omm_chat_bare(&at, text, is_tool, a) : OMM_BARE_NOT;
+    *sure = mark || bare == OMM_BARE_CALL;
+    if (bare != OMM_BARE_NOT) return 0;
+    return mark ? (size_t)(mark - text.data) : text.size - held_back(text);
 }
 
 /* The speaker has written more: show it up to a call, or to what could become one. */
@@ -245,7 +247,7 @@ static omm_err step(bool *done, omm_assistant *a) {
         *done = true;
         return finish(a, stop);
     }
-    omm_err err = omm_chat_parse(&reply, said(a), assistant_calls(a));
+    omm_err err = omm_chat_parse(&reply, said(a), assistant_calls(a), is_tool, a);
     if (err == OMM_ERR_FORMAT || err == OMM_ERR_TOO_BIG) {
         a->calls++;
         return assistant_do_bad_call(done, a, "tool call");

@@ -229,6 +229,17 @@ static void test_bare_calls(void) {
     s = (stage){.replies = {"{\"na"}, .tokenizer = t};
     play(&s, NULL, NULL, "Who?");
     check_text(s.events, "text:{\"na\n");
+    /* of no tool, whatever follows: an answer, also where it is cut */
+    s = (stage){.replies = {"{\"name\": \"Ada\", \"parameters\": {\"age\": 36}} is who."},
+                .tokenizer = t};
+    play(&s, NULL, NULL, "Who?");
+    check_text(s.events, "text:{\"name\": \"Ada\", \"parameters\": {\"age\": 36}} is who.\n");
+    s = (stage){.replies = {"{\"name\": \"Ada\", \"age\": 36}"}, .tokenizer = t, .interrupted = 20};
+    play(&s, NULL, NULL, "Who?");
+    check_text(s.events, "text:{\"name\": \"Ada\", \"ag\nnotice:stopped\n");
+    s = (stage){.replies = {"{\"name\": \"calculus\" <tool_call>x", "Sorry."}, .tokenizer = t};
+    play(&s, NULL, NULL, "Who?");
+    CHECK(strstr(s.events, "text:{\"name\": \"calculus\" \nresult:tool call error: ") == s.events);
     s = (stage){.replies = {"{\"name\": \"calculator\", \"parameters\":", "Sorry."},
                 .tokenizer = t};
     play(&s, NULL, NULL, "Who?");

@@ -64,25 +64,6 @@ void calls_take(drawn_calls *c, uint8_t byte, size_t at) {
         c->colons++;
 }
 
-/* As grammar.h has it up to the name: byte number i. */
-static bool is_bare(const drawn_call *call, size_t i, uint8_t byte) {
-    static const char opens[] = OMM_CHAT_BARE_OPENS;
-    if (i < sizeof opens - 1) return byte == (uint8_t)opens[i];
-    return call->name || (i == sizeof opens - 1 && byte == ' ');
-}
-
-bool calls_try_bare(drawn_calls *c, uint8_t byte, size_t at) {
-    if (c->count == 0 && (byte == ' ' || (byte >= '\t' && byte <= '\r'))) return true;
-    if (c->count == 0) {
-        calls_begin(c);
-        c->bare_at = at;
-    }
-    calls_take(c, byte, at);
-    if (is_bare(&c->list[0], at - c->bare_at, byte)) return true;
-    *c = (drawn_calls){0};
-    return false;
-}
-
 size_t calls_named(const drawn_calls *c) {
     return c->count > 0 && !c->list[c->count - 1].name_end ? c->count - 1 : c->count;
 }

@@ -20,9 +20,8 @@ typedef struct drawn_call {
 
 typedef struct drawn_calls {
     drawn_call list[OMM_CHAT_CALLS_MAX];
-    size_t count;   /* that have begun */
-    size_t bare_at; /* where a bare one does */
-    uint8_t mark;   /* bytes of the one that begins a call, behind one */
+    size_t count; /* that have begun */
+    uint8_t mark; /* bytes of the one that begins a call, behind one */
     uint8_t depth, colons;
     bool in_string, escaped;
 } drawn_calls;
@@ -36,8 +35,6 @@ bool calls_is_mark(uint8_t at);
 void calls_begin(drawn_calls *c);
 /* The next byte, which is at `at` in the text. */
 void calls_take(drawn_calls *c, uint8_t byte, size_t at);
-/* The same where a bare call may begin; false: it does not, and c is what it was in the beginning. */
-bool calls_try_bare(drawn_calls *c, uint8_t byte, size_t at);
 /* Of those that have begun, how many have a name. */
 size_t calls_named(const drawn_calls *c);
 /* One has begun and has not ended. */

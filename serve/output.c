@@ -105,23 +105,26 @@ static omm_err begin_calls(output *t, size_t at) {
     t->in_call = true;
     t->leads = false;
     t->call_at = at;
+    calls_begin(&t->calls);
     return omm_stops_flush(&t->whole, &t->stops);
 }
 
-/* The text is none that a bare call begins. */
-static void drop_bare(output *t) {
-    t->leads = false;
-    t->calls = (drawn_calls){0};
+/* One more byte of a text that may be a bare call; it stands at `at`. */
+static omm_bare follow_bare(output *t, uint8_t byte, size_t at) {
+    size_t space = 0;
+    if (!t->leads) return OMM_BARE_NOT;
+    if (t->bare_size == 0) t->bare_at = at;
+    t->bare[t->bare_size++] = byte;
+    const omm_bare is = omm_chat_bare(&space, omm_bytes_of(t->bare, t->bare_size),
+                                      omm_grammar_has_tool, t->grammar);
+    if (space > 0 || is == OMM_BARE_NOT) t->bare_size = 0;
+    t->leads = is != OMM_BARE_NOT;
+    return is;
 }
 
-/* The quote behind a bare call's name has come: it is one if there is such a tool. */
 static omm_err take_bare(output *t) {
-    const size_t size = t->whole.size;
-    OMM_TRY(omm_buf_append(&t->whole, t->stops.held.data, t->stops.held.size));
-    const bool is_tool = omm_grammar_has_tool(t->grammar, output_call_name(t, 0));
-    t->whole.size = size;
-    if (is_tool) return begin_calls(t, t->calls.bare_at);
-    drop_bare(t);
+    OMM_TRY(begin_calls(t, t->bare_at));
+    for (size_t i = 0; i < t->bare_size; i++) calls_take(&t->calls, t->bare[i], t->bare_at + i);
     return OMM_OK;
 }
 
@@ -130,21 +133,16 @@ static omm_err take_mark(output *t) {
     t->mark = 0;
     OMM_TRY(is_thought_of(&in_thought, t));
     if (in_thought) return OMM_OK;
-    OMM_TRY(begin_calls(t, t->whole.size + t->stops.held.size - (sizeof s_call - 1)));
-    calls_begin(&t->calls);
-    return OMM_OK;
+    return begin_calls(t, t->whole.size + t->stops.held.size - (sizeof s_call - 1));
 }
 
 static omm_err push_byte(output *t, uint8_t byte) {
     if (t->in_call) return push_to_call(t, byte);
-    t->leads = t->leads && calls_try_bare(&t->calls, byte, t->whole.size + t->stops.held.size);
+    const omm_bare bare = follow_bare(t, byte, t->whole.size + t->stops.held.size);
     t->mark = calls_follow(t->mark, byte);
     OMM_TRY(omm_stops_push(&t->whole, &t->stops, omm_bytes_of(&byte, 1)));
-    if (has_stopped(t)) {
-        if (t->leads) drop_bare(t);
-        return OMM_OK;
-    }
-    if (t->leads && calls_named(&t->calls) > 0) return take_bare(t);
+    if (has_stopped(t)) return OMM_OK;
+    if (bare == OMM_BARE_CALL) return take_bare(t);
     return calls_is_mark(t->mark) ? take_mark(t) : OMM_OK;
 }
 
@@ -181,7 +179,7 @@ omm_err output_push(output *t, uint32_t id) {
 }
 
 static bool is_space(uint8_t c) {
-    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+    return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
 /* Bytes at the end of a text that may become a call's mark. */
@@ -199,9 +197,9 @@ static size_t content_size(const output *t) {
     if (!t->holds_calls || (t->finish != FINISH_NONE && !is_call)) return size;
     if (t->in_call)
         size = t->call_at - content_begin(t);
-    else if (t->leads && t->calls.count > 0)
-        size = t->calls.bare_at - content_begin(t);
-    else
+    else if (t->leads && t->bare_size > 0 && t->bare_at - content_begin(t) < size)
+        size = t->bare_at - content_begin(t); /* else stops hold it */
+    else if (!t->leads || t->bare_size == 0)
         size -= marks_size(text);
     while (size > 0 && is_space(text.data[size - 1])) size--;
     return size;

@@ -22,7 +22,9 @@ typedef struct output {
     uint8_t mark;   /* bytes of the mark that begins the first call */
     bool in_call;   /* behind it, or behind the name of a bare one */
     size_t call_at; /* where it begins */
-    bool leads;     /* a bare call may begin, or has, as far as `calls` has it */
+    bool leads;     /* a bare call may begin */
+    uint8_t bare[OMM_CHAT_BARE_MAX]; /* (bare_size) what may be one, as far as it has come */
+    size_t bare_size, bare_at;       /* where it begins */
     const omm_grammar *grammar;
     drawn_calls calls;
     size_t calls_sent, arguments_sent; /* to who reads a stream: whole ones; of the next one */

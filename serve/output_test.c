@@ -346,6 +346,10 @@ static void test_own_stops(const served *s) {
 /* As a Llama 3 writes them. */
 #define BARE "{\"name\": \"calculator\", \"parameters\": {\"expression\": \"1+1\"}}"
 
+#define ADA "{\"name\": \"Ada\", \"age\": 36}"
+#define LINES "\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n"
+#define EIGHT                                                                                      \
+    "<tool_call><tool_call><tool_call><tool_call><tool_call><tool_call><tool_call><tool_call>"
 static const example s_bare[] = {
     {BARE, true, NULL, "", 100, FINISH_CALLS, "", 1, ""},
     {" \n" BARE, true, NULL, "", 100, FINISH_CALLS, "", 1, ""},
@@ -378,6 +382,22 @@ static const example s_bare[] = {
     {"{\"name\": \"Ada\"} " CALL, true, NULL, "", 100, FINISH_CALLS, "{\"name\": \"Ada\"}", 1,
      "{\"name\": \"Ada\"}"},
     {"{\"name\": " CALL, true, NULL, "", 100, FINISH_CALLS, "{\"name\":", 1, "{\"name\":"},
+    {"{\"name\": \"x" CALL CALL, true, NULL, "", 200, FINISH_CALLS, "{\"name\": \"x", 2,
+     "{\"name\": \"x"},
+    {"{\"name\": \"calc" CALL, true, NULL, "", 200, FINISH_CALLS, "{\"name\": \"calc", 1,
+     "{\"name\": \"calc"},
+    {"{\"name\": \"x<tool_call>{\"name\": \"calculator\", \"arguments\": {\"a\": \"" EIGHT EIGHT
+     "\"}}</tool_call>",
+     true, NULL, "", 300, FINISH_CALLS, "{\"name\": \"x", 1, "{\"name\": \"x"},
+    {"\v\f" BARE, true, NULL, "", 100, FINISH_CALLS, "", 1, ""},
+    /* what a stop holds back is not there yet */
+    {"\t\n" ADA, true, "\t\n{\"x", "", 100, FINISH_STOP, "\t\n" ADA, 0, "\t\n" ADA},
+    {"\n\n" ADA, true, "\n{\"x", "", 100, FINISH_STOP, "\n\n" ADA, 0, "\n\n" ADA},
+    {LINES LINES ADA, true, LINES "{\"x", "", 200, FINISH_STOP, LINES LINES ADA, 0,
+     LINES LINES ADA},
+    {"\n\n" BARE, true, "\n{\"x", "", 100, FINISH_CALLS, "", 1, ""},
+    {LINES LINES BARE, true, LINES "{\"x", "", 200, FINISH_CALLS, "", 1, ""},
+    {"\n" BARE, true, "\n{\"name\": \"calculator\"x", "", 100, FINISH_CALLS, "", 1, ""},
 };
 
 /* Held until it is known, and a call's name sent before its arguments have come. */
@@ -391,7 +411,7 @@ static void test_bare_pieces(request *r, const served *s) {
     pieces(sent, &o, s, "{\"name\": \"calcu", false);
     CHECK_EQ(sent[0], 0);
     pieces(sent, &o, s, "s\"", false);
-    CHECK(strncmp(sent, "{\"name\": \"calcus\"", 17) == 0);
+    CHECK(strncmp(sent, "{\"name\": \"calcus|", 17) == 0); /* as soon as it is no tool's */
     output_fini(&o);
     CHECK_OK(output_init(&o, r, s->tokenizer, 100));
     pieces(sent, &o, s, "{\"name\": \"calculator\", \"par", false);

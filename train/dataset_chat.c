@@ -39,15 +39,20 @@ static omm_err read_messages(maker *m, const json_t *root) {
 /* The first assistant turn; with loss on the completion alone, the last. */
 static omm_err find_reply(maker *m, made *out) {
     const omm_message *messages = m->turns.messages, *reply = NULL;
+    bool calls = false;
     for (size_t i = 0; i < m->turns.count; i++)
         if (messages[i].role == OMM_ROLE_ASSISTANT &&
-            (!reply || m->options.loss == OMM_LOSS_COMPLETION))
+            (!reply || m->options.loss == OMM_LOSS_COMPLETION)) {
             reply = &messages[i];
+            calls = omm_chat_turns_calls(&m->turns, i);
+        }
     if (!reply) return BAD(m, REPLY, "%s", "messages: no assistant turn to learn from");
     OMM_TRY(omm_buf_append(&m->reply, reply->content.data, reply->content.size));
     OMM_TRY(omm_buf_append(&m->reply, "", 1));
     out->reply = (const char *)m->reply.data;
-    return maker_find_call(m, out);
+    OMM_TRY(maker_find_call(m, out));
+    out->has_call = out->has_call || calls;
+    return OMM_OK;
 }
 
 omm_err maker_chat(maker *m, made *out, const json_t *root) {

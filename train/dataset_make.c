@@ -87,7 +87,7 @@ omm_err maker_find_call(const maker *m, made *out) {
     omm_chat_reply reply;
     out->has_call = strstr(out->reply, OMM_CHAT_CALL_OPENS) != NULL;
     if (out->has_call || form != OMM_CALLS_BARE) return OMM_OK;
-    const omm_err err = omm_chat_parse(&reply, omm_bytes_str(out->reply), form);
+    const omm_err err = omm_chat_parse(&reply, omm_bytes_str(out->reply), form, NULL, NULL);
     if (err != OMM_OK) return err == OMM_ERR_NOMEM ? err : OMM_OK;
     out->has_call = reply.call_count > 0;
     omm_chat_reply_fini(&reply);

@@ -89,6 +89,8 @@ static void bare_calls(void) {
          "{\"name\": \"a\", \"parameters\": {}}", true},
         {"\"content\": \"{\\\"name\\\": \\\"a\\\", \\\"parameters\\\": {}}\"",
          "{\"name\": \"a\", \"parameters\": {}}", true},
+        {"\"tool_calls\": [{\"function\": {\"name\": \"a.b\", \"arguments\": {}}}]",
+         "{\"name\": \"a.b\", \"parameters\": {}}", true}, /* a name that no tool may have */
         {"\"content\": \"{\\\"name\\\": \\\"a\\\"}\"", "{\"name\": \"a\"}", false},
         {"\"content\": \"{\\\"name\\\": \"", "{\"name\": ", false},
         {"\"content\": \"<tool_call>x</tool_call>\"", "<tool_call>x</tool_call>", true},

@@ -108,7 +108,7 @@ static omm_err take_next(const evaluation *e, seat *s, bool *more) {
 }
 
 static bool has_calls(omm_chat_reply *reply, omm_bytes text, omm_calls_form form) {
-    if (omm_chat_parse(reply, text, form) != OMM_OK) return false;
+    if (omm_chat_parse(reply, text, form, NULL, NULL) != OMM_OK) return false;
     if (reply->call_count > 0) return true;
     omm_chat_reply_fini(reply);
     return false;

@@ -57,9 +57,12 @@ static inline omm_tokenizer *open_under(const omm_gguf *base, const char *jinja)
     return t;
 }
 
-/* What of a Llama 3's template says how it writes calls; alone it is one of two turns. */
+/* What of a Llama 3's template says how it writes calls. */
 #define TEMPLATE_OF_BARE_CALLS                                                                     \
+    "{% for message in messages %}{% if 'tool_calls' in message %}"                                \
+    "{% set tool_call = message.tool_calls[0].function %}"                                         \
     "{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n{\"name\": \"' + tool_call.name + "    \
-    "'\", \"parameters\": ' }}{{ tool_call.arguments | tojson }}{{ '}' }}"
+    "'\", \"parameters\": ' }}{{ tool_call.arguments | tojson }}{{ '}<|eot_id|>' }}"               \
+    "{% endif %}{% endfor %}"
 
 #endif

@@ -169,6 +169,16 @@ bool omm_chat_announces(const omm_tokenizer *tokenizer);
 OMM_CHECKED omm_err omm_chat_announce_tools(omm_buf *out, const omm_tokenizer *tokenizer,
                                             omm_bytes system, const json_t *tools);
 
+/* Is there a tool of this name, or (not whole) of one that begins so? */
+typedef bool (*omm_chat_named)(const void *ud, omm_bytes name, bool whole);
+
+/* Is a text that goes on a bare call?  It is one with the quote behind the name: {"name": "NAME"  spelled so, or without the
+ * space, behind white space (ASCII's); *at: bytes of that.  named NULL: any name that a tool may have. */
+typedef enum omm_bare { OMM_BARE_NOT, OMM_BARE_PERHAPS, OMM_BARE_CALL } omm_bare;
+#define OMM_CHAT_BARE_MAX                                                                          \
+    (sizeof OMM_CHAT_BARE_OPENS + OMM_CHAT_NAME_MAX + 2u) /* bytes that tell */
+omm_bare omm_chat_bare(size_t *at, omm_bytes text, omm_chat_named named, const void *ud);
+
 typedef struct omm_tool_call {
     char name[OMM_CHAT_NAME_MAX + 1];
     json_t *arguments; /* an object, owned */
@@ -182,11 +192,11 @@ typedef struct omm_chat_reply {
 
 /* Take an assistant turn apart.  A call is exactly {"name": string, "arguments": object}.
  * MARKED: text may stand before the first call, only white space between and after.
- * BARE: "parameters", and "type": "function" may stand there too; white space and ; between calls, and nothing else in the
- * turn.  JSON without "name" and "parameters" is text; what begins with {"name": and is no JSON is an error.  MARKED calls
- * are read, too: a model may have been trained to them.
+ * BARE: a turn that begins as omm_chat_bare has it is calls and nothing else, with "parameters", white space and ; between
+ * them; in any other MARKED calls are read: a model may have been trained to them.
  * Release with omm_chat_reply_fini.  Errors: FORMAT (what is wrong, for the model or the user), TOO_BIG, NOMEM. */
-OMM_CHECKED omm_err omm_chat_parse(omm_chat_reply *out, omm_bytes text, omm_calls_form form);
+OMM_CHECKED omm_err omm_chat_parse(omm_chat_reply *out, omm_bytes text, omm_calls_form form,
+                                   omm_chat_named named, const void *ud);
 void omm_chat_reply_fini(omm_chat_reply *reply);
 
 /* Append a call as the model writes it, keys in the order of the object, ", " and ": " between.  Errors: NOMEM, TOO_BIG. */

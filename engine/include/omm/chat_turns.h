@@ -51,5 +51,7 @@ void omm_chat_turns_fini(omm_chat_turns *turns);
  * Errors: FORMAT (turns->bad says of what; the sentence names the message or tool), NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_chat_turns_read(omm_chat_turns *turns, const json_t *messages,
                                         const json_t *tools);
+/* Of one that was read: did it come with tool_calls? */
+bool omm_chat_turns_calls(const omm_chat_turns *turns, size_t index);
 
 #endif

@@ -91,8 +91,8 @@ typedef struct omm_grammar_calls {
  * Errors: as open_schema, with the name of a tool that is strict; UNSUPPORTED (no text begins with `begun`). */
 OMM_CHECKED omm_err omm_grammar_open_calls(omm_grammar **out, const omm_grammar_calls *calls);
 
-/* Of a grammar of calls: is this the name of one of its tools? */
-bool omm_grammar_has_tool(const omm_grammar *grammar, omm_bytes name);
+/* Of a grammar of calls: is this the name of one of its tools, or (not whole) does one begin so?  omm_chat_named. */
+bool omm_grammar_has_tool(const void *grammar, omm_bytes name, bool whole);
 
 void omm_grammar_close(omm_grammar *grammar); /* NULL is fine */
 
