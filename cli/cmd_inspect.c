@@ -7,6 +7,7 @@
 #include "omm/gguf.h"
 #include "omm/json.h"
 #include "omm/mem.h"
+#include "omm/thinking.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -112,16 +113,47 @@ static json_t *tensor_json(const omm_gguf_tensor *t) {
                      "offset", (json_int_t)t->offset, "part", (int)t->part);
 }
 
-/* Name of the chat template that the model's turns are written in, "?" for one that is not known;
- * NULL when the file has none, or no vocabulary that we can use. */
-static const char *template_of(const omm_gguf *g) {
+/* What of the file's chat template is followed. */
+typedef struct chat_facts {
+    const char *
+        name; /* "?" for one that is not known; NULL: the file has none, or no vocabulary that we can use */
+    bool announces;
+    omm_calls_form calls;
+    omm_thinking thinking;
+} chat_facts;
+
+static chat_facts chat_of(const omm_gguf *g) {
     char doubt[OMM_CHAT_DOUBT_MAX];
     omm_tokenizer *t = NULL;
-    if (!omm_gguf_find(g, "tokenizer.chat_template")) return NULL;
-    if (omm_tokenizer_open(&t, g) != OMM_OK) return NULL;
-    const char *name = omm_chat_doubt(doubt, t) ? "?" : omm_chat_format_name(omm_chat_format_of(t));
+    if (!omm_gguf_find(g, "tokenizer.chat_template")) return (chat_facts){.name = NULL};
+    if (omm_tokenizer_open(&t, g) != OMM_OK) return (chat_facts){.name = NULL};
+    const chat_facts facts = {
+        .name = omm_chat_doubt(doubt, t) ? "?" : omm_chat_format_name(omm_chat_format_of(t)),
+        .announces = omm_chat_announces(t),
+        .calls = omm_chat_calls_of(t),
+        .thinking = omm_thinking_of(t)};
     omm_tokenizer_close(t);
-    return name;
+    return facts;
+}
+
+static json_t *chat_json(const chat_facts *facts) {
+    static const char *const calls[] = {"marked", "bare"}, *const thoughts[] = {"none", "own",
+                                                                                "opened"};
+    if (!facts->name) return json_null();
+    return json_pack("{s:b, s:s, s:s}", "announces_tools", facts->announces, "calls",
+                     calls[facts->calls], "thinking", thoughts[facts->thinking]);
+}
+
+static void print_chat(const chat_facts *facts) {
+    static const char *const calls[] = {
+        "<tool_call> {\"name\": ..., \"arguments\": ...} </tool_call>",
+        "{\"name\": ..., \"parameters\": ...}"};
+    static const char *const thoughts[] = {"none", "its own", "opened by the prompt"};
+    if (!facts->name) return;
+    printf("chat template: %s\n", *facts->name == '?' ? "not known, ChatML is used" : facts->name);
+    printf("  tools announced %s, calls %s, thoughts: %s\n",
+           facts->announces ? "as it has them" : "briefly", calls[facts->calls],
+           thoughts[facts->thinking]);
 }
 
 static omm_err print_json(const omm_gguf *g, size_t shown) {
@@ -130,12 +162,13 @@ static omm_err print_json(const omm_gguf *g, size_t shown) {
     for (size_t i = 0; i < g->kv_count; i++) json_array_append_new(kvs, kv_json(&g->kvs[i], shown));
     for (size_t i = 0; i < g->tensor_count; i++)
         json_array_append_new(tensors, tensor_json(&g->tensors[i]));
+    const chat_facts chat = chat_of(g);
     json_t *report =
-        json_pack("{s:i, s:I, s:i, s:I, s:I, s:I, s:s?, s:o, s:o}", "schema_version", 1, "bytes",
-                  (json_int_t)omm_gguf_bytes(g), "parts", (int)g->part_count, "alignment",
+        json_pack("{s:i, s:I, s:i, s:I, s:I, s:I, s:s?, s:o, s:o, s:o}", "schema_version", 1,
+                  "bytes", (json_int_t)omm_gguf_bytes(g), "parts", (int)g->part_count, "alignment",
                   (json_int_t)g->alignment, "data_offset", (json_int_t)g->data_offset, "parameters",
-                  (json_int_t)parameters(g), "chat_template", template_of(g), "keys", kvs,
-                  "tensors", tensors);
+                  (json_int_t)parameters(g), "chat_template", chat.name, "chat", chat_json(&chat),
+                  "keys", kvs, "tensors", tensors);
     omm_buf out;
     omm_buf_init(&out, SIZE_MAX / 2);
     omm_err err = omm_json_write(&out, report);
@@ -187,8 +220,8 @@ static void print_text(const omm_gguf *g, size_t shown) {
     printf("%" PRIu64 " bytes, alignment %u, data at %" PRIu64 ", %" PRIu64 " parameters\n",
            omm_gguf_bytes(g), g->alignment, g->data_offset, parameters(g));
     if (g->part_count > 1) printf("%u files\n", g->part_count);
-    const char *chat = template_of(g);
-    if (chat) printf("chat template: %s\n", *chat == '?' ? "not known, ChatML is used" : chat);
+    const chat_facts chat = chat_of(g);
+    print_chat(&chat);
     printf("%zu keys\n", g->kv_count);
     for (size_t i = 0; i < g->kv_count; i++) print_kv(&g->kvs[i], shown);
     printf("%zu tensors (innermost dimension first)\n", g->tensor_count);

@@ -439,7 +439,7 @@ expect(["pretrain", "scenarios/base/pretrain.yaml"], 2, "--out is needed")
 expect(["pretrain", "/nowhere.yaml", "--out", "/tmp/x.gguf"], 2, "/nowhere.yaml")
 expect(["pretrain", "README.md", "--out", "/tmp/x.gguf"], 2, "README.md:")
 expect(["pretrain", "scenarios/base/pretrain.yaml", "--out", "/tmp/x.gguf", "--resume"], 2, "needs --checkpoint")
-expect(["inspect", MODEL], 0, "chat template: chatml", "stdout")
+expect(["inspect", MODEL], 0, "chat template: chatml\n  tools announced briefly, calls <tool_call> ", "stdout")
 whole = run("generate", "-m", MODEL, "--chat", "-n", 24, "--json", "What can you do?")
 answer = json.loads(whole.stdout)["text"]
 stop = answer[4:12]  # in the middle of pieces

@@ -188,6 +188,8 @@ def test_announced(folder):
 def test_bare_calls(folder):
     """Of a model that writes calls bare, as Llama 3 does, and has learned some: read so, streamed, and asked for; judged so by `train`."""
     model = retemplate(MODEL, folder / "llama.gguf", LLAMA3, LLAMA3_MARKS)
+    shown = json.loads(subprocess.run([MESHMIND, "inspect", model, "--json"], capture_output=True, text=True, check=True).stdout)
+    check(shown["chat_template"] == "llama3" and shown["chat"] == {"announces_tools": False, "calls": "bare", "thinking": "none"}, shown["chat"])
     tools = [{"type": "function", "function": {"name": "calculator", "parameters": {
         "type": "object", "properties": {"expression": {"type": "string"}}, "required": ["expression"]}}}]
     sums = {"12*7": 84, "30+4": 34, "9-2": 7}
