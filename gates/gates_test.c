@@ -6,6 +6,7 @@
 #include "omm/json.h"
 #include "omm_test.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -325,6 +326,115 @@ static void test_rows_that_cannot_be(void) {
     omm_verdicts_fini(&v);
 }
 
+/* Worst and best are found wherever they stand. */
+static void test_places(void) {
+    omm_policy policy;
+    omm_policy_default(&policy);
+    const omm_gate_context context = {&policy, "run-1", NULL};
+    static const omm_gate_share orders[][3] = {{{25, 100}, {100, 100}, {50, 100}},
+                                               {{50, 100}, {25, 100}, {100, 100}},
+                                               {{100, 100}, {50, 100}, {25, 100}}};
+    omm_verdicts v;
+    for (size_t i = 0; i < 3; i++) {
+        omm_verdicts_init(&v);
+        CHECK_OK(omm_gate_shares(&v, &context, &SOURCE, orders[i], 3));
+        CHECK(value_of(&v, OMM_METRIC_SHARE_GAP) == 0.75);
+        omm_verdicts_fini(&v);
+    }
+    const omm_gate_share small[] = {{100, 100}, {1, 1}};
+    omm_verdicts_init(&v);
+    CHECK_OK(omm_gate_shares(&v, &context, &SOURCE, small, 2));
+    CHECK(value_of(&v, OMM_METRIC_SHARE_GAP) == 0 && value_of(&v, OMM_METRIC_JAIN_INDEX) == 1);
+    omm_verdicts_fini(&v);
+    const omm_gate_share nothing[] = {{100, 100}, {0, 0}};
+    omm_verdicts_init(&v);
+    CHECK_OK(omm_gate_shares(&v, &context, &SOURCE, nothing, 2));
+    CHECK(!find(&v, OMM_METRIC_SHARE_GAP)->has_value &&
+          !find(&v, OMM_METRIC_JAIN_INDEX)->has_value);
+    omm_verdicts_fini(&v);
+
+    /* One item a client; which of them is harmed must not matter. */
+    for (uint32_t worst = 0; worst < 3; worst++) {
+        omm_gate_item items[3];
+        for (uint32_t c = 0; c < 3; c++)
+            items[c] = (omm_gate_item){c, 4, 8, c == worst ? 10 : 4, .is_tool = false};
+        omm_verdicts_init(&v);
+        CHECK_OK(omm_gate_client_uplift(&v, &context, &SOURCE, items, 3, 3));
+        CHECK(value_of(&v, OMM_METRIC_WORST_UPLIFT) == -0.5);
+        CHECK(!find(&v, OMM_METRIC_WORST_UPLIFT)->passed);
+        omm_verdicts_fini(&v);
+    }
+}
+
+/* Two items a client, of different uplifts; tool calls get worse, too. */
+static void test_unlike_items(void) {
+    omm_policy policy;
+    omm_policy_default(&policy);
+    const omm_gate_context context = {&policy, "run-1", NULL};
+    const omm_gate_item items[] = {
+        {0, 2, 4, 2, true, true, false, true, true, true, false},    /* +1 */
+        {0, 4, 3, 2, true, true, false, false, true, true, false},   /* +0.25 */
+        {1, 8, 1, 2, true, true, true, false, true, false, true},    /* -0.125 */
+        {1, 2, 2, 1, true, false, true, false, false, false, false}, /* +0.5 */
+    };
+    omm_verdicts v;
+    omm_verdicts_init(&v);
+    CHECK_OK(omm_gate_quality(&v, &context, &SOURCE, items, 4, 2));
+    CHECK_OK(omm_gate_client_uplift(&v, &context, &SOURCE, items, 4, 2));
+    CHECK(value_of(&v, OMM_METRIC_UPLIFT) == 0.40625);
+    CHECK(value_of(&v, OMM_METRIC_WORST_UPLIFT) == 0.1875);
+    CHECK(value_of(&v, OMM_METRIC_TOOL_PARSED) == -0.25);
+    CHECK(value_of(&v, OMM_METRIC_TOOL_NAMED) == 0.5);
+    CHECK(value_of(&v, OMM_METRIC_TOOL_EXACT) == -0.25);
+    omm_verdicts_fini(&v);
+}
+
+/* Sums that wrap around are no saving; bytes to the byte of the ledger are no overhead. */
+static void test_traffic(void) {
+    omm_policy policy;
+    omm_policy_default(&policy);
+    const omm_gate_context context = {&policy, "run-1", NULL};
+    static const omm_gate_bytes rows[][2] = {{{UINT64_MAX, 1, 16000}, {1, 1, 16000}},
+                                             {{1, 1, UINT64_MAX}, {1, 1, UINT64_MAX}},
+                                             {{1, 1, 0}, {1, 1, 0}}};
+    omm_verdicts v;
+    for (size_t i = 0; i < 3; i++) {
+        omm_gate_traffic t = {0};
+        omm_gate_traffic_add(&t, &rows[i][0]);
+        omm_gate_traffic_add(&t, &rows[i][1]);
+        omm_verdicts_init(&v);
+        CHECK_OK(omm_gate_communication(&v, &context, &SOURCE, &t));
+        CHECK(!find(&v, OMM_METRIC_SAVING_VS_FP32)->has_value);
+        CHECK(!find(&v, OMM_METRIC_SAVING_VS_FP32)->passed);
+        omm_verdicts_fini(&v);
+    }
+    const omm_gate_bytes exact = {101, 100, 16000};
+    omm_verdicts_init(&v);
+    CHECK_OK(omm_gate_wire(&v, &context, &SOURCE, &exact, 1, 201));
+    CHECK(value_of(&v, OMM_METRIC_WIRE_OVERHEAD) == 0);
+    CHECK(find(&v, OMM_METRIC_WIRE_SAVING)->passed);
+    omm_verdicts_fini(&v);
+}
+
+/* An interval that cannot be has no value, and judging goes on. */
+static void test_no_interval(void) {
+    omm_policy policy;
+    omm_policy_default(&policy);
+    const omm_gate_context context = {&policy, "run-1", NULL};
+    omm_gate_item items[ITEMS];
+    omm_verdicts v;
+    for (int what = 0; what < 2; what++) {
+        items_of(items, ROWS_GOOD);
+        if (what == 0) policy.bootstrap.resamples = 39;
+        if (what == 1) items[0].nll_before = DBL_MAX, items[0].nll_after = -DBL_MAX;
+        omm_verdicts_init(&v);
+        CHECK_OK(omm_gate_quality(&v, &context, &SOURCE, items, ITEMS, CLIENTS));
+        CHECK(!find(&v, OMM_METRIC_UPLIFT_LOW)->has_value);
+        omm_verdicts_fini(&v);
+        omm_policy_default(&policy);
+    }
+}
+
 static void test_control_left_out(void) {
     omm_policy policy;
     omm_policy_default(&policy);
@@ -397,10 +507,19 @@ static void test_reports(void) {
         fprintf(stderr, "%.*s", (int)out.size, (const char *)out.data);
     CHECK(omm_bytes_equal(omm_buf_view(&out), omm_bytes_str(GOLDEN_XML)));
 
+    for (size_t max = 1; max < out.size; max++) {
+        omm_buf small;
+        omm_buf_init(&small, max);
+        CHECK_ERR(omm_verdicts_junit(&small, sets, 2), OMM_ERR_TOO_BIG);
+        CHECK_EQ(small.size, 0);
+        omm_buf_fini(&small);
+    }
     omm_buf small;
     omm_buf_init(&small, 300);
-    CHECK_ERR(omm_verdicts_junit(&small, sets, 2), OMM_ERR_TOO_BIG);
+    CHECK_ERR(omm_verdicts_json(&small, &v, &context), OMM_ERR_TOO_BIG);
     CHECK_EQ(small.size, 0);
+    v.items[0].threshold = (double)NAN;
+    CHECK_ERR(omm_verdicts_json(&out, &v, &context), OMM_ERR_NUMERIC);
     omm_buf_fini(&small);
     omm_buf_fini(&out);
     omm_verdicts_fini(&v);
@@ -418,6 +537,10 @@ static void test_out_of_memory(size_t f) {
         omm_mem_fail_nth(0);
         if (err != OMM_OK) CHECK_ERR(err, OMM_ERR_NOMEM);
         done = err == OMM_OK;
+        if (done) { /* nothing was left out, or judged by what there was no memory for */
+            CHECK_EQ(v.count, FAMILIES[f].verdicts);
+            for (size_t i = 0; i < v.count; i++) CHECK(v.items[i].passed);
+        }
         omm_verdicts_fini(&v);
         CHECK_EQ(omm_mem_live(), 0);
     }
@@ -432,6 +555,10 @@ int main(void) {
     test_no_minus_zero();
     test_edges();
     test_rows_that_cannot_be();
+    test_places();
+    test_unlike_items();
+    test_traffic();
+    test_no_interval();
     test_control_left_out();
     test_reports();
     return 0;

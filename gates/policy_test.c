@@ -52,6 +52,51 @@ static void test_defaults_written_out(void) {
     omm_buf_fini(&text);
 }
 
+/* What a run without a policy of its own is judged by: changed here and there, or not at all. */
+static void test_defaults(void) {
+    enum { MOST = OMM_DIRECTION_AT_MOST, LEAST = OMM_DIRECTION_AT_LEAST };
+    enum { REQ = OMM_LEVEL_REQUIRED, INFO = OMM_LEVEL_INFORMATIONAL };
+    static const struct {
+        const char *family, *name, *unit;
+        int direction, level;
+        double threshold;
+        uint64_t samples_min;
+    } want[] = {
+        {"communication", "up_bytes_max", "bytes", MOST, REQ, 4194304, 1},
+        {"communication", "down_bytes_max", "bytes", MOST, REQ, 8388608, 1},
+        {"communication", "saving_vs_fp32", "ratio", LEAST, REQ, 0.5, 1},
+        {"communication", "wire_saving_vs_fp32", "ratio", LEAST, REQ, 0.4, 1},
+        {"communication", "wire_overhead", "ratio", MOST, INFO, 0.5, 1},
+        {"fairness", "jain_index", "index", LEAST, REQ, 0.5, 1},
+        {"fairness", "share_gap", "ratio", MOST, INFO, 1, 1},
+        {"fairness", "worst_client_uplift", "nats/token", LEAST, REQ, -0.1, 2},
+        {"fairness", "lowest_decile_uplift", "nats/token", LEAST, REQ, -0.05, 2},
+        {"quality", "heldout_uplift", "nats/token", LEAST, REQ, 0.02, 2},
+        {"quality", "heldout_uplift_low", "nats/token", LEAST, REQ, 0, 2},
+        {"quality", "tool_parsed_gain", "ratio", LEAST, INFO, 0, 1},
+        {"quality", "tool_named_gain", "ratio", LEAST, INFO, 0, 1},
+        {"quality", "tool_exact_gain", "ratio", LEAST, INFO, 0, 1},
+        {"quality", "control_loss_gap", "nats/token", MOST, INFO, 0.05, 2},
+        {"reproducibility", "threads_mismatches", "count", MOST, REQ, 0, 1},
+        {"reproducibility", "isa_mismatches", "count", MOST, REQ, 0, 1},
+        {"reproducibility", "scalar_mismatches", "count", MOST, INFO, 0, 1},
+        {"integrity", "unsigned_accepted", "count", MOST, REQ, 0, 1},
+        {"integrity", "evidence_faults", "count", MOST, REQ, 0, 1},
+    };
+    omm_policy policy;
+    omm_policy_default(&policy);
+    CHECK_EQ(sizeof want / sizeof *want, OMM_METRIC_COUNT);
+    for (int i = 0; i < OMM_METRIC_COUNT; i++) {
+        const omm_metric_info *info = omm_metric_info_of((omm_metric_id)i);
+        CHECK(strcmp(info->family, want[i].family) == 0 && strcmp(info->name, want[i].name) == 0);
+        CHECK(strcmp(info->unit, want[i].unit) == 0);
+        CHECK_EQ(info->direction, want[i].direction);
+        CHECK_EQ(policy.rules[i].level, want[i].level);
+        CHECK(policy.rules[i].threshold == want[i].threshold);
+        CHECK_EQ(policy.rules[i].samples_min, want[i].samples_min);
+    }
+}
+
 static void test_set(void) {
     omm_policy policy;
     CHECK_OK(parse(&policy, omm_bytes_str("quality:\n"
@@ -83,6 +128,7 @@ static void test_refused(void) {
 
 int main(void) {
     test_defaults_written_out();
+    test_defaults();
     test_set();
     test_refused();
     return 0;

@@ -30,6 +30,10 @@ static void test_decile(void) {
     CHECK(out == 1.0); /* the lowest 3: 0, 1, 2 */
     CHECK_OK(omm_lowest_decile(&out, values, 10));
     CHECK(out == 0.0);
+    CHECK_OK(omm_lowest_decile(&out, values, 11));
+    CHECK(out == 1.5); /* the lowest 2: 0, 3 */
+    CHECK_OK(omm_lowest_decile(&out, values + 1, 1));
+    CHECK(out == 7.0);
     CHECK_OK(omm_lowest_decile(&out, NULL, 0));
     CHECK(isnan(out));
     omm_mem_fail_nth(1);
@@ -67,9 +71,41 @@ static void test_bootstrap(void) {
     }
 }
 
+/* As the header has it, one draw after the other: of 79 means the lowest and the highest, of 80 the second ones. */
+static void test_bootstrap_slowly(void) {
+    enum { N = 24, MOST = 80 };
+    double values[N], means[MOST];
+    const omm_seed seed = omm_seed_from_u64(3);
+    const omm_rng lane = omm_rng_init(&seed, OMM_PURPOSE_BOOTSTRAP, 0, 0);
+    omm_interval interval;
+    for (int i = 0; i < N; i++) values[i] = (double)(i * i % 23) / 16 - 0.3;
+    for (uint32_t b = 0; b < MOST; b++) {
+        double sum = 0;
+        for (uint64_t j = 0; j < N; j++)
+            sum += values[omm_rng_below(&lane, (uint64_t)b * N + j, N)];
+        means[b] = sum / N;
+    }
+    for (uint32_t resamples = MOST - 1; resamples <= MOST; resamples++) {
+        const size_t cut = resamples / 40;
+        CHECK_OK(omm_bootstrap(&interval, values, N, &seed, resamples));
+        size_t below = 0, above = 0;
+        for (uint32_t b = 0; b < resamples; b++) {
+            below += means[b] < interval.low;
+            above += means[b] > interval.high;
+        }
+        CHECK_EQ(below, cut - 1);
+        CHECK_EQ(above, cut - 1);
+    }
+    const double one = 0.5;
+    CHECK_OK(omm_bootstrap(&interval, &one, 1, &seed, OMM_BOOTSTRAP_RESAMPLES_MAX));
+    values[0] = (double)NAN;
+    CHECK_ERR(omm_bootstrap(&interval, values, N, &seed, 1000), OMM_ERR_NUMERIC);
+}
+
 int main(void) {
     test_mean_and_jain();
     test_decile();
     test_bootstrap();
+    test_bootstrap_slowly();
     return 0;
 }
