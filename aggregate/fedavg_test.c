@@ -366,6 +366,108 @@ static void test_saved(void) {
     omm_fedavg_fini(&again);
 }
 
+static void seal(omm_buf *saved) {
+    omm_digest digest = omm_hash(omm_bytes_of(saved->data, saved->size - 32));
+    memcpy(saved->data + saved->size - 32, digest.b, 32);
+}
+
+/* What was saved is loaded at its limits and by its own range, and nothing that no adds can reach. */
+static void test_saved_edges(void) {
+    enum { N = 3, WEIGHT_AT = 24, COUNT_AT = 32, SUM_AT = 40 };
+    static const omm_fedavg_range range = {-3, 20}, other_range = {-2, 20};
+    static const float values[N] = {0.125f, -0.125f, 0};
+    static const struct {
+        uint64_t weight, count;
+    } heads[] = {{(1u << 20) + 1, 1}, {1000, 1001}, {1000, 0}, {0, 1}};
+    omm_fedavg acc, again, other;
+    omm_buf saved;
+    omm_buf_init(&saved, 4096);
+    CHECK_OK(omm_fedavg_init(&acc, &range, N));
+    CHECK_OK(omm_fedavg_init(&again, &range, N));
+    CHECK_OK(omm_fedavg_init(&other, &other_range, N));
+    CHECK_OK(omm_fedavg_add(&acc, values, 1000, NULL));
+    CHECK_OK(omm_fedavg_save(&saved, &acc));
+    CHECK_EQ((int32_t)omm_get_u32(saved.data + 8), -3);
+    CHECK_EQ(omm_get_u32(saved.data + 12), 20);
+    CHECK_OK(omm_fedavg_begin(&again, 1)); /* forgotten */
+    CHECK_OK(omm_fedavg_load(&again, omm_buf_view(&saved)));
+    check_same(&acc, &again);
+    float mean[N];
+    CHECK_OK(omm_fedavg_mean(mean, &again, NULL));
+    CHECK(same_bytes(mean, values, sizeof mean));
+    CHECK_ERR(omm_fedavg_load(&other, omm_buf_view(&saved)), OMM_ERR_MISMATCH);
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        omm_put_u64(saved.data + WEIGHT_AT, heads[i].weight);
+        omm_put_u64(saved.data + COUNT_AT, heads[i].count);
+        seal(&saved);
+        CHECK_ERR(omm_fedavg_load(&again, omm_buf_view(&saved)), OMM_ERR_FORMAT);
+    }
+    omm_put_u64(saved.data + WEIGHT_AT, 1000);
+    omm_put_u64(saved.data + COUNT_AT, 1);
+    const int64_t max = (int64_t)1000 << 42;
+    for (size_t i = 0; i < N; i++)
+        for (int sign = -1; sign <= 1; sign += 2) {
+            omm_put_u64(saved.data + SUM_AT + 8 * i, (uint64_t)(sign * max));
+            seal(&saved);
+            CHECK_OK(omm_fedavg_load(&again, omm_buf_view(&saved)));
+            omm_put_u64(saved.data + SUM_AT + 8 * i, (uint64_t)(sign * (max + 1)));
+            seal(&saved);
+            CHECK_ERR(omm_fedavg_load(&again, omm_buf_view(&saved)), OMM_ERR_FORMAT);
+            omm_put_u64(saved.data + SUM_AT + 8 * i, 0);
+        }
+    omm_buf_fini(&saved);
+    omm_fedavg_fini(&acc);
+    omm_fedavg_fini(&again);
+    omm_fedavg_fini(&other);
+}
+
+/* Counts at the ends of the pool's blocks: no value is left out. */
+static void test_block_ends(void) {
+    static const size_t counts[] = {1, 2, 32767, 32768, 32769, 65537};
+    static float values[65537], mean[65537];
+    const omm_fedavg_range range = omm_fedavg_range_default();
+    for (size_t i = 0; i < 65537; i++) values[i] = 0.5f;
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+        omm_fedavg acc;
+        const size_t n = counts[c];
+        CHECK_OK(omm_fedavg_init(&acc, &range, n));
+        CHECK_OK(omm_fedavg_add(&acc, values, 3, NULL));
+        CHECK_OK(omm_fedavg_mean(mean, &acc, NULL));
+        for (size_t i = 0; i < n; i++) CHECK(mean[i] == 0.5f);
+        values[n - 1] = 2;
+        CHECK_ERR(omm_fedavg_add(&acc, values, 3, NULL), OMM_ERR_REFUSED_VALUE);
+        values[n - 1] = 0.5f;
+        omm_fedavg_fini(&acc);
+    }
+    float global[2] = {-3e38f, 0};
+    CHECK_ERR(omm_server_step_plain(global, (const float[]){-3e38f, 1}, 2), OMM_ERR_NUMERIC);
+    CHECK(global[1] == 0);
+}
+
+static void test_bounds(void) {
+    static const float fits[] = {1, -1, 0.5f}, over[] = {0.25f, -1.5f, 2};
+    double norm = 7;
+    omm_bounds b = {.value_max = 1};
+    CHECK_OK(omm_bounds_piece(&b, 0, fits, 3));
+    CHECK_OK(omm_bounds_end(&norm, &b, 1.5));
+    CHECK(norm == 1.5);
+    CHECK_ERR(omm_bounds_end(&norm, &b, 1.25), OMM_ERR_REFUSED_NORM);
+    CHECK_OK(omm_bounds_piece(&b, 3, over, 3));
+    norm = 7;
+    CHECK_ERR(omm_bounds_end(&norm, &b, 0), OMM_ERR_REFUSED_RANGE);
+    CHECK(norm == 7);
+    CHECK(strstr(omm_err_sentence(), "value 4: -1.5 is over 1") != NULL);
+    CHECK_OK(omm_bounds_piece(&b, 6, fits, 3)); /* the first one stays the one that is named */
+    CHECK_ERR(omm_bounds_end(NULL, &b, 0), OMM_ERR_REFUSED_RANGE);
+    CHECK(strstr(omm_err_sentence(), "value 4: -1.5 is over 1") != NULL);
+    b = (omm_bounds){.value_max = 1};
+    CHECK_OK(omm_bounds_piece(&b, 0, (const float[]){-1.5f}, 1)); /* of all values the first */
+    CHECK_ERR(omm_bounds_end(NULL, &b, 0), OMM_ERR_REFUSED_RANGE);
+    CHECK(strstr(omm_err_sentence(), "value 0: -1.5 is over 1") != NULL);
+    b = (omm_bounds){.value_max = 1};
+    CHECK_ERR(omm_bounds_piece(&b, 0, (const float[]){0, NAN}, 2), OMM_ERR_REFUSED_VALUE);
+}
+
 static void test_out_of_memory(void) {
     omm_fedavg_range range = omm_fedavg_range_default();
     omm_fedavg acc;
@@ -397,6 +499,12 @@ static void test_norm(void) {
     double plain = 0;
     for (int i = 0; i < 1000; i++) plain += (double)values[i] * (double)values[i];
     CHECK(fabs(norm * norm - plain) < 1e-12 * plain);
+    double lanes[16] = {0}; /* as the header has it, to the bit */
+    for (int i = 0; i < 1000; i++) lanes[i % 16] += (double)values[i] * (double)values[i];
+    for (int i = 0; i < 8; i++) lanes[i] += lanes[i + 8];
+    for (int i = 0; i < 4; i++) lanes[i] += lanes[i + 4];
+    for (int i = 0; i < 2; i++) lanes[i] += lanes[i + 2];
+    CHECK(norm == sqrt(lanes[0] + lanes[1]));
     omm_norm pieces = {0};
     double again = 0;
     for (size_t at = 0, size = 1; at < 1000; at += size, size = size * 5 + 2) {
@@ -419,6 +527,9 @@ int main(void) {
     test_unfinished();
     test_refused();
     test_saved();
+    test_saved_edges();
+    test_block_ends();
+    test_bounds();
     test_out_of_memory();
     test_norm();
     return 0;

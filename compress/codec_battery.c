@@ -126,6 +126,8 @@ static void test_round_trip(const omm_codec *codec, const omm_layout *layout) {
         CHECK_OK(omm_codec_decode(decoded, &read, codec, layout, omm_buf_view(&sent)));
         CHECK(omm_digest_equal(&info.payload_digest, &read.payload_digest));
         CHECK(omm_digest_equal(&info.sent_digest, &read.sent_digest));
+        const omm_digest hash = omm_hash(omm_buf_view(&sent));
+        CHECK(omm_digest_equal(&info.sent_digest, &hash));
         CHECK_EQ(info.payload_bytes, read.payload_bytes);
         CHECK_EQ(info.sent_bytes, read.sent_bytes);
         CHECK_EQ(info.kept_count, read.kept_count);
@@ -223,6 +225,12 @@ static void test_bad_values(const omm_codec *codec, const omm_layout *layout) {
         values[layout->value_count - 1] = bad[i];
         CHECK_ERR(omm_codec_encode(&sent, NULL, codec, layout, values), OMM_ERR_REFUSED_VALUE);
         CHECK_EQ(sent.size, 0);
+        const float first = values[0];
+        values[layout->value_count - 1] = 0;
+        values[0] = bad[i];
+        CHECK_ERR(omm_codec_encode(&sent, NULL, codec, layout, values), OMM_ERR_REFUSED_VALUE);
+        CHECK_EQ(sent.size, 0);
+        values[0] = first;
     }
     values[layout->value_count - 1] = -OMM_CODEC_VALUE_MAX;
     CHECK_OK(omm_codec_encode(&sent, NULL, codec, layout, values));
@@ -235,6 +243,10 @@ static void test_bad_values(const omm_codec *codec, const omm_layout *layout) {
 static void test_out_of_memory(const omm_codec *codec, const omm_layout *layout) {
     float *values = values_new(layout, 7);
     float *residual = values_new(layout, 8);
+    float *expected = values_new(layout, 8);
+    omm_buf whole;
+    omm_buf_init(&whole, ROOM);
+    CHECK_OK(omm_feedback_encode(&whole, NULL, expected, codec, layout, values, residual));
     for (size_t nth = 1, done = 0; !done; nth++) {
         size_t live = omm_mem_live();
         omm_buf sent;
@@ -249,9 +261,15 @@ static void test_out_of_memory(const omm_codec *codec, const omm_layout *layout)
             CHECK(residual[0] == before);
         }
         done = err == OMM_OK;
+        if (done) {
+            CHECK(omm_bytes_equal(omm_buf_view(&sent), omm_buf_view(&whole)));
+            CHECK(memcmp(residual, expected, layout->value_count * sizeof *residual) == 0);
+        }
         omm_buf_fini(&sent);
         CHECK_EQ(omm_mem_live(), live);
     }
+    omm_buf_fini(&whole);
+    omm_free(expected);
     omm_free(values);
     omm_free(residual);
 }
@@ -266,8 +284,12 @@ static void test_feedback(const omm_codec *codec, const omm_layout *layout) {
     omm_buf_init(&sent, ROOM);
     const uint8_t prefix = 0xa5; /* appended to, not replaced */
     CHECK_OK(omm_buf_append(&sent, &prefix, 1));
-    CHECK_OK(omm_feedback_encode(&sent, NULL, residual, codec, layout, delta, NULL));
+    omm_encoded info;
+    CHECK_OK(omm_feedback_encode(&sent, &info, residual, codec, layout, delta, NULL));
     CHECK_EQ(sent.data[0], prefix);
+    CHECK_EQ(info.sent_bytes, sent.size - 1);
+    const omm_digest hash = omm_hash(omm_bytes_of(sent.data + 1, sent.size - 1));
+    CHECK(omm_digest_equal(&info.sent_digest, &hash));
     CHECK_OK(
         omm_codec_decode(decoded, NULL, codec, layout, omm_bytes_of(sent.data + 1, sent.size - 1)));
     for (size_t i = 0; i < n; i++) CHECK(residual[i] == delta[i] - decoded[i]);

@@ -10,6 +10,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <zstd.h>
 
 static const omm_segment SEGMENTS[] = {
     {"blk.0.attn_q.weight.lora_a", 3, 17, 0},
@@ -443,7 +444,165 @@ static void test_index_border(void) {
     omm_buf_fini(&sent);
 }
 
+/* Rows narrower than a scale: a payload may end behind the scales and still be as long as its codes. */
+static void test_narrow_rows(void) {
+    static const omm_segment segments[] = {{"b", 5, 3, 0}, {"c", 7, 1, 15}, {"d", 4, 2, 22}};
+    static const omm_layout layout = {segments, 3, 30};
+    for (int kind = OMM_CODEC_NONE; kind <= OMM_CODEC_INT8; kind++)
+        for (uint32_t keep = 0; keep <= 30; keep += 15)
+            battery_run(&(omm_codec){.kind = (omm_codec_kind)kind, .keep_count = keep}, &layout);
+    static const omm_segment threes[] = {{"w", 2, 3, 0}};
+    static const omm_layout narrow = {threes, 1, 6};
+    const omm_codec codec = {.kind = OMM_CODEC_INT8};
+    const float values[6] = {1, 0, 0, 0, 1, 0};
+    float back[6];
+    omm_buf sent;
+    omm_buf_init(&sent, 100);
+    CHECK_OK(omm_codec_encode(&sent, NULL, &codec, &narrow, values));
+    CHECK_EQ(sent.size, 1 + 24 + 6 + 6);
+    for (size_t size = 0; size < sent.size; size++)
+        CHECK(decode_copy(back, &codec, &narrow, omm_bytes_of(sent.data, size)) != OMM_OK);
+    omm_buf_fini(&sent);
+}
+
+/* Rows of the smallest and of the largest values that there are, and one step beyond. */
+static void test_row_limits(void) {
+    const omm_codec codec = {.kind = OMM_CODEC_INT8};
+    static const float rows[] = {0x1p-100f, 0x1.8p-97f, 1, OMM_CODEC_VALUE_MAX};
+    float values[8] = {0}, back[8];
+    omm_buf sent;
+    omm_buf_init(&sent, 100);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        values[0] = rows[i];
+        sent.size = 0;
+        CHECK_OK(omm_codec_encode(&sent, NULL, &codec, &SMALL, values));
+        CHECK_OK(omm_codec_decode(back, NULL, &codec, &SMALL, omm_buf_view(&sent)));
+        CHECK(back[0] >= rows[i] && back[0] <= rows[i] * 1.0001f);
+    }
+    values[0] = nextafterf(0x1p-100f, 0);
+    sent.size = 0;
+    CHECK_OK(omm_codec_encode(&sent, NULL, &codec, &SMALL, values));
+    CHECK_OK(omm_codec_decode(back, NULL, &codec, &SMALL, omm_buf_view(&sent)));
+    CHECK(back[0] == 0);
+    omm_buf_fini(&sent);
+    /* scale 256 is 0x438000, 257 is 0x438080: 127 times that is over the largest value */
+    CHECK_OK(decode_small(&codec, 0, 8, BODY(0, 0x80, 0x43, 0, 0, 0, 127, 0, 0, 1, 0, 0, 0, 0)));
+    CHECK_ERR(decode_small(&codec, 0, 8, BODY(0x80, 0x80, 0x43, 0, 0, 0, 127, 0, 0, 1, 0, 0, 0, 0)),
+              OMM_ERR_REFUSED_VALUE);
+}
+
+/* The last bit of a value decides. */
+static void test_closest(void) {
+    const omm_codec codec = {.kind = OMM_CODEC_NONE, .keep_count = 1};
+    const float values[8] = {1, 0, 0, -0x1.000002p0f, 0, 0, 0x1p0f, 0};
+    float back[8];
+    omm_buf sent;
+    omm_buf_init(&sent, 100);
+    CHECK_OK(omm_codec_encode(&sent, NULL, &codec, &SMALL, values));
+    CHECK_OK(omm_codec_decode(back, NULL, &codec, &SMALL, omm_buf_view(&sent)));
+    CHECK(back[0] == 0 && back[3] == values[3]);
+    omm_buf_fini(&sent);
+}
+
+/* The checks of a description, each at its limit. */
+static void test_check_limits(void) {
+    char name[OMM_LAYOUT_NAME_MAX + 2];
+    memset(name, 'n', sizeof name);
+    name[OMM_LAYOUT_NAME_MAX] = 0;
+    omm_segment s[] = {{name, 2, 4, 0}};
+    omm_layout layout = {s, 1, 8};
+    CHECK_OK(omm_layout_check(&layout));
+    name[OMM_LAYOUT_NAME_MAX] = 'n';
+    name[OMM_LAYOUT_NAME_MAX + 1] = 0;
+    CHECK_ERR(omm_layout_check(&layout), OMM_ERR_CONFIG);
+    CHECK_ERR(omm_codec_check(&(omm_codec){.kind = OMM_CODEC_F16}, &layout), OMM_ERR_CONFIG);
+    s[0] =
+        (omm_segment){"w", 1u << 15, (OMM_LAYOUT_VALUES_MAX >> 15) + 1, 0}; /* as many as it says */
+    layout.value_count = (size_t)s[0].rows * s[0].cols;
+    CHECK_ERR(omm_layout_check(&layout), OMM_ERR_CONFIG);
+    static const omm_codec bad[] = {{.kind = (omm_codec_kind)3},
+                                    {.keep_count = 9},
+                                    {.zstd_level = OMM_CODEC_ZSTD_LEVEL_MAX + 1}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK_ERR(omm_codec_check(&bad[i], &SMALL), OMM_ERR_CONFIG);
+    const omm_codec best = {
+        .kind = OMM_CODEC_F16, .keep_count = 8, .zstd_level = OMM_CODEC_ZSTD_LEVEL_MAX};
+    const float values[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    omm_buf sent;
+    omm_buf_init(&sent, 100);
+    CHECK_OK(omm_codec_encode(&sent, NULL, &best, &SMALL, values));
+    omm_buf_fini(&sent);
+    /* two kept values of seventeen rows take two scales, two indices and a byte for the packing */
+    const omm_codec few = {.kind = OMM_CODEC_INT8, .keep_count = 2};
+    CHECK_EQ(omm_codec_payload_bytes_max(&few, &LAYOUT), 24 + 2 + 2 * 3 + 3);
+    CHECK_EQ(omm_codec_sent_bytes_max(&few, &LAYOUT), 24 + 2 + 2 * 3 + 3 + 1);
+}
+
+static void test_residual_digest(void) {
+    enum { N = 600 };
+    float values[N];
+    uint8_t bytes[4 * N], zeros[4 * N] = {0};
+    battery_values(values, N, 3);
+    for (size_t i = 0; i < N; i++) omm_put_f32(bytes + 4 * i, values[i]);
+    static const size_t counts[] = {1, 255, 256, 257, 512, N};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        const omm_digest have = omm_residual_digest(values, counts[i]);
+        const omm_digest want = omm_hash(omm_bytes_of(bytes, 4 * counts[i]));
+        CHECK(omm_digest_equal(&have, &want));
+        const omm_digest zero = omm_residual_zero(counts[i]);
+        const omm_digest of_zeros = omm_hash(omm_bytes_of(zeros, 4 * counts[i]));
+        CHECK(omm_digest_equal(&zero, &of_zeros));
+    }
+}
+
+static omm_err count_values(void *ud, size_t first, const float *values, size_t count) {
+    (void)first;
+    (void)values;
+    *(size_t *)ud += count;
+    return OMM_OK;
+}
+
+/* A frame of libzstd's own: decode takes it, who will show it to others does not. */
+static void test_walk_known(void) {
+    static const omm_segment segments[] = {{"w", 1, 4000, 0}};
+    static const omm_layout layout = {segments, 1, 4000};
+    const omm_codec codec = {.kind = OMM_CODEC_F16, .zstd_level = 3};
+    static float values[4000], back[4000];
+    uint8_t frame[9000] = {1};
+    size_t count = 0;
+    omm_buf sent, payload;
+    omm_buf_init(&sent, 10000);
+    omm_buf_init(&payload, 10000);
+    for (size_t i = 0; i < 4000; i++) values[i] = (float)(i % 7);
+    CHECK_OK(omm_codec_encode(&sent, NULL, &codec, &layout, values));
+    CHECK_EQ(sent.data[0], 1);
+    CHECK_OK(
+        omm_codec_walk_known(NULL, &codec, &layout, omm_buf_view(&sent), count_values, &count));
+    CHECK_EQ(count, 4000);
+    CHECK_OK(omm_codec_unpack(&payload, omm_buf_view(&sent), 9000));
+    const size_t size = ZSTD_compress(frame + 1, sizeof frame - 1, payload.data, payload.size, 3);
+    CHECK(!ZSTD_isError(size));
+    const omm_bytes other = omm_bytes_of(frame, size + 1);
+    CHECK_OK(omm_codec_decode(back, NULL, &codec, &layout, other));
+    CHECK(same_bytes(back, values, sizeof back));
+    count = 0;
+    CHECK_OK(omm_codec_walk(NULL, &codec, &layout, other, count_values, &count));
+    CHECK_EQ(count, 4000);
+    count = 0;
+    CHECK_ERR(omm_codec_walk_known(NULL, &codec, &layout, other, count_values, &count),
+              OMM_ERR_REFUSED_FORMAT);
+    CHECK_EQ(count, 0);
+    omm_buf_fini(&sent);
+    omm_buf_fini(&payload);
+}
+
 int main(void) {
+    test_narrow_rows();
+    test_row_limits();
+    test_closest();
+    test_check_limits();
+    test_residual_digest();
+    test_walk_known();
     test_index_border();
     test_cut_gaps();
     test_far_gaps();
