@@ -143,13 +143,14 @@ static bool same_ids(const omm_tokens *a, size_t a_from, const omm_tokens *b) {
 static omm_err spell(writer *w, omm_bytes name) {
     const unsigned flags = OMM_TOKENIZE_PLAIN | OMM_TOKENIZE_CONTINUE;
     OMM_TRY(flush(w));
-    for (size_t i = 0; i < name.size; i++) { /* marks are ASCII */
-        uint32_t byte = tokenizer_byte(w->t, name.data[i]);
-        if (byte != OMM_TOKEN_NONE)
+    for (size_t i = 0, size = 1; i < name.size; i += size, size = 1) {
+        const uint32_t byte = tokenizer_byte(w->t, name.data[i]);
+        while (i + size < name.size && (name.data[i + size] & 0xc0) == 0x80) size++;
+        if (byte != OMM_TOKEN_NONE && size == 1)
             OMM_TRY(omm_tokens_push(&w->p->tokens, byte));
         else
-            OMM_TRY(
-                omm_tokenizer_encode(&w->p->tokens, w->t, omm_bytes_of(name.data + i, 1), flags));
+            OMM_TRY(omm_tokenizer_encode(&w->p->tokens, w->t, omm_bytes_of(name.data + i, size),
+                                         flags));
     }
     w->glued = true;
     return OMM_OK;
@@ -378,9 +379,21 @@ typedef struct placed {
     size_t turn;
 } placed;
 
+/* All of them, as one. */
+static omm_err gather_system(placed *out, const omm_message *messages, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (messages[i].role != OMM_ROLE_SYSTEM) continue;
+        const omm_bytes text = messages[i].content;
+        if (out->text.size > 0) OMM_TRY(omm_buf_append(&out->text, "\n\n", 2));
+        OMM_TRY(omm_buf_append(&out->text, text.data, text.size));
+    }
+    return OMM_OK;
+}
+
 static omm_err place_system(placed *out, const chat_template *c, const omm_message *messages,
                             size_t count) {
     out->turn = count;
+    if (c->system == CHAT_SYSTEM_FRONT) return gather_system(out, messages, count);
     if (c->system == CHAT_SYSTEM_TURN) return OMM_OK;
     for (; out->taken < count && messages[out->taken].role == OMM_ROLE_SYSTEM; out->taken++) {
         const omm_bytes text = messages[out->taken].content;
@@ -399,6 +412,7 @@ static omm_err place_system(placed *out, const chat_template *c, const omm_messa
 static size_t last_question(const writer *w, const omm_message *messages, size_t count,
                             omm_chat_ending ending) {
     if (ending == OMM_CHAT_WHOLE || omm_thinking_of(w->t) == OMM_THINKING_NONE) return 0;
+    if (w->c->thoughts == CHAT_THOUGHTS_CUT) return count;
     while (count > 0 && messages[count - 1].role != OMM_ROLE_USER) count--;
     return count;
 }
@@ -418,6 +432,11 @@ static omm_err put_all(writer *w, placed *system, const omm_message *messages, s
     OMM_TRY(put_default(w, messages, count));
     OMM_TRY(place_system(system, w->c, messages, count));
     omm_bytes text = omm_buf_view(&system->text);
+    const bool in_front = w->c->system == CHAT_SYSTEM_FRONT;
+    if (in_front && text.size > 0) {
+        const omm_message front = {OMM_ROLE_SYSTEM, text};
+        OMM_TRY(put_turn(w, &front, NULL));
+    }
     if (system->taken > 0 && system->turn == count) {
         const omm_message alone = {OMM_ROLE_USER, text};
         OMM_TRY(put_turn(w, &alone, NULL));
@@ -425,11 +444,14 @@ static omm_err put_all(writer *w, placed *system, const omm_message *messages, s
     for (size_t i = system->taken; i < count; i++) {
         OMM_ASSERT((unsigned)messages[i].role < OMM_ROLE_COUNT);
         omm_message m = messages[i];
+        if (in_front && m.role == OMM_ROLE_SYSTEM) continue;
         if (is_response(w, messages, count, i)) {
             OMM_TRY(put_result(w, messages, count, i));
             continue;
         }
-        if (i < last && m.role == OMM_ROLE_ASSISTANT) m.content = omm_thought_leave_out(m.content);
+        if (i < last && m.role == OMM_ROLE_ASSISTANT)
+            m.content = w->c->thoughts == CHAT_THOUGHTS_CUT ? thinking_cut(m.content)
+                                                            : omm_thought_leave_out(m.content);
         OMM_TRY(put_turn(w, &m, i == system->turn ? &text : NULL));
     }
     return ending == OMM_CHAT_WHOLE ? OMM_OK : put_generate(w, ending);

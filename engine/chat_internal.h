@@ -27,7 +27,15 @@ typedef enum chat_system {
     CHAT_SYSTEM_TURN,  /* a turn of its own */
     CHAT_SYSTEM_FIRST, /* in the first user turn */
     CHAT_SYSTEM_LAST,  /* in the last one */
+    CHAT_SYSTEM_FRONT, /* in front of all turns, wherever it stands among them */
 } chat_system;
+
+/* Of a model that thinks: thoughts of answers in front of one that is asked for. */
+typedef enum chat_thoughts {
+    CHAT_THOUGHTS_OF_LAST, /* those behind the last question stay */
+    CHAT_THOUGHTS_CUT, /* none: of an answer stays what stands behind the last </think>, as it is */
+    CHAT_THOUGHTS_NEVER, /* it does not think, whatever its template has */
+} chat_thoughts;
 
 typedef struct chat_template {
     const char *name;
@@ -38,6 +46,7 @@ typedef struct chat_template {
     bool trims_answers;                /* and around what the assistant writes */
     chat_bos bos;
     chat_system system;
+    chat_thoughts thoughts;
     const char *before[OMM_ROLE_COUNT]; /* NULL: such a turn is written as the user's */
     const char *after[OMM_ROLE_COUNT];
     const char *lead;           /* in front of what the assistant writes, written by it */
@@ -65,6 +74,8 @@ static inline const uint8_t *chat_find(omm_bytes text, const char *wanted) {
  * not think. */
 void thinking_recognise(omm_tokenizer *t, omm_bytes jinja);
 omm_bytes thinking_none(const omm_tokenizer *tokenizer);
+/* Of an answer what stands behind its last </think>, as it is. */
+omm_bytes thinking_cut(omm_bytes text);
 /* chat_announce.c: the same of tools.  Errors: NOMEM, FORMAT (keys of another type). */
 OMM_CHECKED omm_err announce_recognise(omm_tokenizer *t, const omm_gguf *g, omm_bytes jinja);
 /* chat_llama.c: of a Llama 3.  Errors: NOMEM. */

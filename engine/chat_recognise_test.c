@@ -23,6 +23,11 @@
 #define ANSWER                                                                                     \
     "<\xef\xbd\x9c"                                                                                \
     "Assistant\xef\xbd\x9c>"
+#define ASKS "{{ '<|user|>\\n' + turn.content + '\\n' }}"
+#define ANSWERS "{{ '<|assistant|>\\n' + turn.content + eos_token }}"
+#define IN_TURN(asks, answers)                                                                     \
+    "{% for turn in messages %}{% if turn.role == 'user' %}" asks "{% else %}" answers             \
+    "{% endif %}{% endfor %}"
 #define PHI_MARKS "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"
 
 typedef struct published {
@@ -327,26 +332,70 @@ static const published s_texts[] = {
                "turn.content }}\n{% else %}\n{{ '<|assistant|>\\n' + turn.content + eos_token }}\n"
                "{% endif %}\n{% endfor %}"},
      false},
-    {"a user's turn that nothing ends",
+    {"Granite 4: contents of parts, put together before",
+     OMM_CHAT_GRANITE,
+     {.marks = {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"},
+      .jinja = "{{- '<|start_of_role|>system<|end_of_role|>' + s + '<|end_of_text|>\\n' }}"
+               "{% for turn in messages %}{{- '<|start_of_role|>' + turn['role'] + "
+               "'<|end_of_role|>' + content.val + '<|end_of_text|>\\n' }}{% endfor %}</think>"},
+     false},
+    {"Granite 3.0: each role by itself",
+     OMM_CHAT_GRANITE,
+     {.marks = {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"},
+      .jinja = "{% for turn in messages %}{% if turn.role == 'user' %}{{- "
+               "'<|start_of_role|>user<|end_of_role|>' + turn.content + '<|end_of_text|>\\n' }}"
+               "{% else %}{{- '<|start_of_role|>assistant<|end_of_role|>' + turn.content + "
+               "'<|end_of_text|>\\n' }}{% endif %}{% endfor %}"},
+     false},
+    {"Granite Guardian: the user's text in another",
+     OMM_CHAT_CHATML_TEXT,
+     {.marks = {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"},
+      .jinja = "{{ '<|start_of_role|>user<|end_of_role|>Is this bad? ' ~ turn.content ~ "
+               "'<|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|>' }}"},
+     true},
+    {"Granite Vision: the marks for tools alone",
+     OMM_CHAT_CHATML_TEXT,
+     {.marks = {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"},
+      .jinja = "{{ '<|start_of_role|>available_tools<|end_of_role|>' }}{% for turn in messages %}"
+               "{{ '<|user|>\n' + turn.content + '\n' }}{{ '<|assistant|>\n' + turn.content + "
+               "'<|end_of_text|>' }}{% endfor %}"},
+     true},
+    {"a line end behind what is asked, the end token behind what is answered",
+     OMM_CHAT_TULU,
+     {.jinja = IN_TURN(ASKS, ANSWERS)},
+     false},
+    {"and the same of the system",
+     OMM_CHAT_TULU,
+     {.jinja = IN_TURN("{{ '<|system|>\\n' + turn.content + '\\n' }}{% elif x %}" ASKS, ANSWERS)},
+     false},
+    {"a system's turn that ends otherwise",
      OMM_CHAT_CHATML_TEXT,
      {.jinja =
-          "{% for turn in messages %}{{ '<|user|>\\n' + turn.content }}{{ '<|assistant|>\\n' + "
-          "turn.content + eos_token }}{% endfor %}"},
+          IN_TURN("{{ '<|system|>\\n' + turn.content + '\\n\\n' }}{% elif x %}" ASKS, ANSWERS)},
+     true},
+    {"more behind a user's line end",
+     OMM_CHAT_CHATML_TEXT,
+     {.jinja = IN_TURN("{{ '<|user|>\\n' + turn.content + '\\n<|over|>\\n' }}", ANSWERS)},
+     true},
+    {"a user's turn that nothing ends",
+     OMM_CHAT_CHATML_TEXT,
+     {.jinja = IN_TURN("{{ '<|user|>\\n' + turn.content }}", ANSWERS)},
+     true},
+    {"more behind an answer's end token",
+     OMM_CHAT_CHATML_TEXT,
+     {.jinja = IN_TURN(ASKS, "{{ '<|assistant|>\\n' + turn.content + eos_token + '<|over|>' }}")},
      true},
     {"answers that nothing ends",
      OMM_CHAT_CHATML_TEXT,
-     {.jinja = "{% for turn in messages %}{{ '<|user|>\\n' + turn.content + '\\n' }}{{ "
-               "'<|assistant|>\\n' + turn.content + '\\n' }}{% endfor %}"},
+     {.jinja = IN_TURN(ASKS, "{{ '<|assistant|>\\n' + turn.content + '\\n' }}")},
      true},
     {"no line end behind a role",
      OMM_CHAT_CHATML_TEXT,
-     {.jinja = "{% for turn in messages %}{{ '<|user|>' + turn.content + '\\n' }}{{ "
-               "'<|assistant|>' + turn.content + eos_token }}{% endfor %}"},
+     {.jinja = IN_TURN("{{ '<|user|>' + turn.content + '\\n' }}", ANSWERS)},
      true},
     {"content that is filtered",
      OMM_CHAT_CHATML_TEXT,
-     {.jinja = "{% for turn in messages %}{{ '<|user|>\\n' + turn.content|trim + '\\n' }}{{ "
-               "'<|assistant|>\\n' + turn.content|trim + eos_token }}{% endfor %}"},
+     {.jinja = IN_TURN("{{ '<|user|>\\n' + turn.content|trim + '\\n' }}", ANSWERS)},
      true},
 };
 

@@ -87,11 +87,13 @@ const chat_template chat_templates[OMM_CHAT_FORMAT_COUNT] = {
         .after = {"\n", "\n", CHAT_EOS "\n"}, .stops = {"<|user|>", "<|system|>"}},
     [OMM_CHAT_GRANITE] = {
         .name = "granite", .marks = {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"},
+        .thoughts = CHAT_THOUGHTS_NEVER, /* unless it is asked for them in another system turn */
         .before = {ROLE("system"), ROLE("user"), ROLE("assistant"), ROLE("tool")},
         .after = {"<|end_of_text|>\n", "<|end_of_text|>\n", "<|end_of_text|>\n",
                   "<|end_of_text|>\n"}},
     [OMM_CHAT_DEEPSEEK] = {
         .name = "deepseek", .marks = {WIDE("User"), WIDE("Assistant")}, .bos = CHAT_BOS_FIRST,
+        .system = CHAT_SYSTEM_FRONT, .thoughts = CHAT_THOUGHTS_CUT,
         .before = {"", WIDE("User"), WIDE("Assistant")}, .after = {"", "", CHAT_EOS}},
     [OMM_CHAT_CHATML_TEXT] = {
         .name = "chatml-text", .marks = {"<|im_start|>", "<|im_end|>"}, .text_marks = true,
@@ -181,28 +183,67 @@ static bool has_empty_line(omm_bytes jinja) {
     return true;
 }
 
-/* `before` the content of a message, and what has to follow it: the end token, or a text that begins so. */
-static bool has_turn(const jinja_parts *p, const char *before, const char *behind) {
+static bool is_text(const jinja_parts *p, size_t at, const char *text) {
+    return jinja_is(p, at, JINJA_TEXT) && jinja_fits(jinja_text(p, at), text, JINJA_NO_NAME);
+}
+
+/* What a message says, as templates have it. */
+static bool is_content(const jinja_parts *p, size_t at) {
+    const omm_bytes text = jinja_text(p, at);
+    return jinja_is(p, at, JINJA_OUTPUT) && (jinja_name_between(text, "", ".content").size > 0 ||
+                                             jinja_fits(text, "content.val", JINJA_NO_NAME));
+}
+
+/* Content behind a text that ends with `before`; what has to follow it: a line end, or (ends) the end token and no other text. */
+static bool has_turn(const jinja_parts *p, const char *before, bool ends) {
     for (size_t at = 0; at + 2 < p->count; at++) {
-        const omm_bytes output = jinja_text(p, at + 1), next = jinja_text(p, at + 2);
-        const bool is_end = !behind && jinja_is(p, at + 2, JINJA_OUTPUT) &&
-                            omm_bytes_equal(next, omm_bytes_str("eos_token"));
-        if (jinja_is(p, at, JINJA_TEXT) && jinja_ends_with(jinja_text(p, at), before) &&
-            jinja_is(p, at + 1, JINJA_OUTPUT) &&
-            jinja_name_between(output, "", ".content").size > 0 &&
-            (is_end ||
-             (behind && jinja_is(p, at + 2, JINJA_TEXT) && jinja_starts_with(next, behind))))
-            return true;
+        if (!jinja_is(p, at, JINJA_TEXT) || !jinja_ends_with(jinja_text(p, at), before) ||
+            !is_content(p, at + 1))
+            continue;
+        if (!ends) return is_text(p, at + 2, "\n");
+        return jinja_is(p, at + 2, JINJA_OUTPUT) &&
+               jinja_fits(jinja_text(p, at + 2), "eos_token", JINJA_NO_NAME) &&
+               (is_text(p, at + 3, "\n") || !jinja_is(p, at + 3, JINJA_TEXT));
     }
     return false;
 }
 
-/* A user's turn ends with its line, an answer with the end token. */
-static omm_err is_tulu(bool *out, omm_bytes jinja) {
+/* A user's turn ends with its line, and so does the system's; an answer with the end token. */
+static bool is_tulu(const jinja_parts *p, omm_bytes jinja) {
+    return has_turn(p, "<|user|>\n", false) && has_turn(p, "<|assistant|>\n", true) &&
+           (!chat_find(jinja, "<|system|>") || has_turn(p, "<|system|>\n", false));
+}
+
+/* A turn of this role, or (empty) of whatever role a message has. */
+static bool has_granite_turn(const jinja_parts *p, const char *role) {
+    char opens[64];
+    snprintf(opens, sizeof opens, "<|start_of_role|>%s%s", role, *role ? "<|end_of_role|>" : "");
+    for (size_t at = 0; at < p->count; at++) {
+        if (!jinja_is(p, at, JINJA_TEXT) || !jinja_ends_with(jinja_text(p, at), opens)) continue;
+        size_t content = at + 1;
+        if (!*role && jinja_is(p, at + 1, JINJA_OUTPUT) &&
+            jinja_name_between(jinja_text(p, at + 1), "", ".role").size > 0 &&
+            is_text(p, at + 2, "<|end_of_role|>"))
+            content = at + 3;
+        if (is_content(p, content) && is_text(p, content + 1, "<|end_of_text|>\n")) return true;
+    }
+    return false;
+}
+
+static bool is_granite(const jinja_parts *p) {
+    return has_granite_turn(p, "") ||
+           (has_granite_turn(p, "user") && has_granite_turn(p, "assistant"));
+}
+
+/* What marks alone do not tell. */
+static omm_err has_turns(bool *out, omm_chat_format format, omm_bytes jinja) {
     jinja_parts parts;
+    *out = format == OMM_CHAT_ZEPHYR   ? ends_user_turn(jinja)
+           : format == OMM_CHAT_LLAMA3 ? has_empty_line(jinja)
+                                       : true;
+    if (format != OMM_CHAT_TULU && format != OMM_CHAT_GRANITE) return OMM_OK;
     const omm_err err = jinja_parts_read(&parts, jinja);
-    *out = err == OMM_OK && has_turn(&parts, "<|user|>\n", "\n") &&
-           has_turn(&parts, "<|assistant|>\n", NULL);
+    if (err == OMM_OK) *out = format == OMM_CHAT_TULU ? is_tulu(&parts, jinja) : is_granite(&parts);
     jinja_parts_fini(&parts);
     return err;
 }
@@ -244,15 +285,13 @@ omm_err chat_recognise(omm_tokenizer *t, const omm_gguf *g) {
     OMM_TRY(omm_gguf_get_str(&jinja, g, "tokenizer.chat_template"));
     for (size_t i = 0; i < sizeof s_rules / sizeof s_rules[0]; i++) {
         if (!fits(i, jinja)) continue;
-        if (s_rules[i].format == OMM_CHAT_ZEPHYR && !ends_user_turn(jinja)) continue;
-        if (s_rules[i].format == OMM_CHAT_LLAMA3 && !has_empty_line(jinja)) continue;
-        bool is = true;
-        if (s_rules[i].format == OMM_CHAT_TULU) OMM_TRY(is_tulu(&is, jinja));
+        bool is = false;
+        OMM_TRY(has_turns(&is, s_rules[i].format, jinja));
         if (!is) continue;
         t->chat_has_bos = chat_find(jinja, "bos_token") != NULL;
         t->chat = (uint8_t)refine(s_rules[i].format, t, jinja);
         t->chat_known = true;
-        thinking_recognise(t, jinja);
+        if (chat_templates[t->chat].thoughts != CHAT_THOUGHTS_NEVER) thinking_recognise(t, jinja);
         return announce_recognise(t, g, jinja);
     }
     keep_beginning(t, jinja);

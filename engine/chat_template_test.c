@@ -2,6 +2,7 @@
  * text and ids it renders, what is learned, and content that tries to pass for a mark. */
 #include "chat_internal.h"
 #include "omm/mem.h"
+#include "omm/thinking.h"
 #include "test_vocab.h"
 
 #include <string.h>
@@ -22,8 +23,8 @@ typedef struct chat_case {
     "<\xef\xbd\x9c"                                                                                \
     "Assistant\xef\xbd\x9c>"
 #define TULU                                                                                       \
-    "{% for m in messages %}{{ '<|user|>\n' + m.content + '\n' }}"                                 \
-    "{{ '<|assistant|>\n' + m.content + eos_token }}{% endfor %}"
+    "{% for m in messages %}{% if m.role == 'user' %}{{ '<|user|>\n' + m.content + '\n' }}"        \
+    "{% else %}{{ '<|assistant|>\n' + m.content + eos_token }}{% endif %}{% endfor %}"
 #define PHI "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"
 #define INST "[INST]", "[/INST]"
 #define SYS "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"
@@ -132,7 +133,8 @@ static const chat_case s_cases[] = {
      " er </s>"},
     {OMM_CHAT_GRANITE,
      {.marks = {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"},
-      .jinja = "{{ '<|start_of_role|>' + role + '<|end_of_role|>' }}"},
+      .jinja = "{{ '<|start_of_role|>' + m.role + '<|end_of_role|>' + m.content + "
+               "'<|end_of_text|>\n' }}"},
      "<|start_of_role|>system<|end_of_role|> be <|end_of_text|>\n"
      "<|start_of_role|>user<|end_of_role|> in\n<|end_of_text|>\n"
      "<|start_of_role|>assistant<|end_of_role|> er <|end_of_text|>\n"
@@ -387,6 +389,41 @@ static void test_text_marks(void) {
     }
 }
 
+/* DeepSeek: all that the system says in front, answers without their thoughts, and marks that a text spells, of more bytes
+ * than characters, in other ids. */
+static void test_deepseek(void) {
+    static const char jinja[] = "{{ '" USER "' + c + '" ANSWER "' + c.split('</think>')[-1] }}"
+                                "{% if add_generation_prompt %}{{ '" ANSWER "<think>\\n' }}";
+    const omm_message turns[] = {message(OMM_ROLE_USER, "a" USER "b"),
+                                 message(OMM_ROLE_SYSTEM, "S"),
+                                 message(OMM_ROLE_ASSISTANT, "<think>\nhm\n</think>\n\nc"),
+                                 message(OMM_ROLE_SYSTEM, "T"),
+                                 message(OMM_ROLE_ASSISTANT, "<think>\nso\n</think>d"),
+                                 message(OMM_ROLE_ASSISTANT, "<think>e")};
+    for (unsigned type = TOKEN_CONTROL; type <= TOKEN_USER; type++) {
+        const vocab_recipe r = {.marks = {USER, ANSWER}, .mark_type = type, .jinja = jinja};
+        omm_tokenizer *t = open_vocab(&r);
+        const uint32_t user = omm_tokenizer_special(t, USER);
+        size_t users = 0;
+        omm_prompt p;
+        omm_prompt_init(&p, TOKENS_MAX);
+        CHECK_EQ(omm_chat_format_of(t), OMM_CHAT_DEEPSEEK);
+        CHECK_EQ(omm_thinking_of(t), OMM_THINKING_OPENED);
+        CHECK_OK(omm_chat_render(&p, t, turns, 6, OMM_CHAT_ANSWER));
+        check_decoded(t, p.tokens.ids, p.tokens.count,
+                      "<s>S\n\nT" USER "a" USER "b" ANSWER "\n\nc</s>" ANSWER "d</s>" ANSWER
+                      "<think>e</s>" ANSWER "<think>\n");
+        for (size_t i = 0; i < p.tokens.count; i++) users += p.tokens.ids[i] == user;
+        CHECK_EQ(users, 1);
+        omm_prompt_clear(&p); /* to be learned: as they are */
+        CHECK_OK(omm_chat_render(&p, t, turns + 2, 1, OMM_CHAT_WHOLE));
+        check_decoded(t, p.tokens.ids, p.tokens.count,
+                      "<s>" ANSWER "<think>\nhm\n</think>\n\nc</s>");
+        omm_prompt_fini(&p);
+        omm_tokenizer_close(t);
+    }
+}
+
 /* A template that names marks which the vocabulary lacks is of a damaged file. */
 static void test_missing_marks(void) {
     for (size_t i = 0; i < CASE_COUNT; i++) {
@@ -488,6 +525,7 @@ int main(void) {
     test_doubts();
     test_text_marks();
     test_missing_marks();
+    test_deepseek();
     test_digest();
     test_roles();
     test_allocations(case_of(OMM_CHAT_LLAMA2));

@@ -49,8 +49,8 @@ static bool opens(omm_bytes part) {
 
 void thinking_recognise(omm_tokenizer *t, omm_bytes jinja) {
     t->thinking = OMM_THINKING_NONE;
-    if (!chat_find(jinja, CLOSES)) return;
     const omm_bytes part = behind_last(jinja, "add_generation_prompt");
+    if (!chat_find(jinja, CLOSES) && !opens(part)) return;
     omm_bytes rest;
     t->thinking = opens(part) ? OMM_THINKING_OPENED : OMM_THINKING_OWN;
     const uint8_t *closes = chat_find(part, CLOSES);
@@ -141,6 +141,11 @@ omm_err omm_thought_write(omm_buf *out, omm_bytes thought) {
     OMM_TRY(omm_buf_append(out, OPENS "\n", sizeof OPENS));
     OMM_TRY(omm_buf_append(out, text.data, text.size));
     return omm_buf_append(out, "\n" CLOSES "\n\n", sizeof CLOSES + 2);
+}
+
+omm_bytes thinking_cut(omm_bytes text) {
+    const omm_bytes rest = behind_last(text, CLOSES);
+    return rest.data ? rest : text;
 }
 
 omm_bytes omm_thought_leave_out(omm_bytes text) {

@@ -36,7 +36,8 @@ class Reader:
 
 
 def text(value):
-    return struct.pack("<Q", len(value)) + value.encode()
+    data = value.encode()
+    return struct.pack("<Q", len(data)) + data
 
 
 def split_keys(no, count, tensors):

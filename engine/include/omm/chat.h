@@ -8,7 +8,7 @@
  *   phi3, phi4-mini    <|ROLE|>\nCONTENT<|end|>\n, without the line ends
  *   zephyr             <|ROLE|>\nCONTENT EOS\n
  *   tulu               <|ROLE|>\nCONTENT\n, an answer <|assistant|>\nCONTENT EOS\n (OLMo 2)
- *   deepseek           BOS once, SYSTEM; <|User|>CONTENT<|Assistant|>ANSWER EOS, with wide bars (R1's distillations)
+ *   deepseek           BOS once, all that the system says; <|User|>CONTENT<|Assistant|>ANSWER EOS, with wide bars (R1's distillations)
  *   granite            <|start_of_role|>ROLE<|end_of_role|>CONTENT<|end_of_text|>\n
  *   llama2             BOS [INST] <<SYS>>\nSYSTEM\n<</SYS>>\n\nCONTENT [/INST] ANSWER EOS
  *   mistral-v1 -v3     BOS once; [INST] CONTENT [/INST] ANSWER EOS, spaces by version
