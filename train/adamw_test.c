@@ -78,6 +78,8 @@ static void schedule(void) {
     CHECK(schedule_rate(&r, 10) == 0.5F);
     r.warmup_steps = 20; /* longer than the run */
     CHECK(schedule_rate(&r, 10) == 0.5F);
+    r.warmup_steps = 10; /* just as long: the last step is at the peak, and a number */
+    CHECK(schedule_rate(&r, 9) == 0.9F && schedule_rate(&r, 10) == 1);
 }
 
 int main(void) {

@@ -2,6 +2,7 @@
  * patience stops; damaged and foreign checkpoints change nothing; allocations fail. */
 #include "omm/course.h"
 
+#include "full_internal.h"
 #include "test_model.h"
 
 #include "omm/mem.h"
@@ -149,7 +150,7 @@ static void best_and_patience(rig *r, uint32_t patience, bool keep_best) {
     r->by_plan = false;
 }
 
-enum { STOPPED_AT = 68 }; /* in a checkpoint: course.c has its layout */
+enum { STOPPED_AT = 68, DIGEST = 32 }; /* in a checkpoint: course.c has its layout */
 
 static void damaged(rig *r) {
     const omm_course_options options = options_of(r, 2, 3, true);
@@ -212,12 +213,132 @@ static void damaged(rig *r) {
         close_run(&foreign);
     }
     r->base.recipe.rank = rank;
+    r->base.recipe.learning_rate *= 2;
+    foreign = open_run(r, options);
+    CHECK_ERR(omm_course_resume(foreign.course, omm_buf_view(&saved)), OMM_ERR_MISMATCH);
+    CHECK(strstr(omm_err_sentence(), "another recipe (learning_rate is ") != NULL);
+    close_run(&foreign);
+    r->base.recipe.learning_rate /= 2;
     CHECK_OK(omm_course_resume(fresh.course, omm_buf_view(&saved)));
     CHECK(same_state(&fresh, &x));
     omm_buf_fini(&saved);
     close_run(&x);
     close_run(&fresh);
     close_run(&untouched);
+}
+
+/* Where a checkpoint of two steps and evaluations 0 and 2 has what; course.c has its layout. */
+enum {
+    STEPS_AT = 52,
+    EVALS_AT = 56,
+    BEST_AT = 60,
+    SINCE_AT = 64,
+    NORMS_AT = 72,
+    RATES_AT = 80,
+    FIRST_AT = 88,
+    SECOND_AT = 100,
+    VALUES_AT = 112
+};
+
+/* Sealed anew, so that only what it says is against it. */
+static void contradicts(rig *r, const omm_course_options *options, const omm_buf *sound, size_t at,
+                        uint32_t bits, omm_err err) {
+    run other = open_run(r, *options), untouched = open_run(r, *options);
+    omm_buf bytes;
+    omm_buf_init(&bytes, 64 << 20);
+    CHECK_OK(omm_buf_append(&bytes, sound->data, sound->size - DIGEST));
+    omm_put_u32(bytes.data + at, bits);
+    CHECK_OK(omm_hash_seal(&bytes, 0));
+    CHECK_ERR(omm_course_resume(other.course, omm_buf_view(&bytes)), err);
+    CHECK(err != OMM_ERR_MISMATCH || strstr(omm_err_sentence(), "; this run has 5 and 4") != NULL);
+    CHECK(same_state(&other, &untouched));
+    omm_buf_fini(&bytes);
+    close_run(&other);
+    close_run(&untouched);
+}
+
+/* A trainer of another step in it. */
+static void of_two_steps(rig *r, const omm_course_options *options, const omm_buf *sound) {
+    run other = open_run(r, *options);
+    omm_buf bytes;
+    omm_buf_init(&bytes, 64 << 20);
+    const size_t best = omm_trainer_adapter(other.trainer)->value_count * sizeof(float);
+    CHECK_OK(omm_buf_append(&bytes, sound->data, VALUES_AT + best));
+    CHECK_OK(omm_trainer_save(other.trainer, &bytes));
+    CHECK_OK(omm_hash_seal(&bytes, 0));
+    CHECK_ERR(omm_course_resume(other.course, omm_buf_view(&bytes)), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "is of step 2 and of step 0") != NULL);
+    omm_buf_fini(&bytes);
+    close_run(&other);
+}
+
+static void contradictions(rig *r) {
+    static const double plan[] = {5, 6};
+    static const uint32_t none = 0x7fc00000, endless = 0x7ff00000;
+    static const struct {
+        size_t at;
+        uint32_t bits;
+        omm_err err;
+    } cases[] = {{STEPS_AT, STEPS + 1, OMM_ERR_MISMATCH},
+                 {EVALS_AT, STEPS / 2 + 3, OMM_ERR_MISMATCH}, /* more than a run can have */
+                 {BEST_AT, 2, OMM_ERR_FORMAT},
+                 {SINCE_AT, 3, OMM_ERR_FORMAT},
+                 {STOPPED_AT, 2, OMM_ERR_FORMAT},
+                 {NORMS_AT + 4, none, OMM_ERR_FORMAT},
+                 {RATES_AT + 4, none, OMM_ERR_FORMAT},
+                 {FIRST_AT + 8, endless, OMM_ERR_FORMAT}, /* the loss */
+                 {SECOND_AT + 8, endless, OMM_ERR_FORMAT},
+                 {SECOND_AT, 3, OMM_ERR_FORMAT}, /* after a step that is not done */
+                 {SECOND_AT, 0, OMM_ERR_FORMAT}, /* as the first */
+                 {VALUES_AT, none, OMM_ERR_FORMAT}};
+    const omm_course_options options = options_of(r, 2, 1, true);
+    r->by_plan = true;
+    r->plan = plan;
+    run x = open_run(r, options);
+    for (int i = 0; i < 4; i++) CHECK_OK(omm_course_next(x.course, NULL));
+    CHECK(omm_course_log_of(x.course).stopped_early);
+    omm_buf saved;
+    save(&saved, &x);
+    CHECK(omm_get_u32(saved.data + STEPS_AT) == 2 && omm_get_u32(saved.data + SECOND_AT) == 2);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        contradicts(r, &options, &saved, cases[i].at, cases[i].bits, cases[i].err);
+    of_two_steps(r, &options, &saved);
+    omm_buf_fini(&saved);
+    close_run(&x);
+    r->by_plan = false;
+}
+
+static bool always(void *ud) {
+    (void)ud;
+    return true;
+}
+
+static omm_err fails(void *ud, double *loss, const omm_lora *adapter) {
+    (void)ud;
+    (void)adapter;
+    *loss = 1;
+    return omm_raise(OMM_ERR_NOMEM, "as asked");
+}
+
+/* A step that was stopped, or an evaluation without a loss, is no event. */
+static void failures(rig *r) {
+    omm_course_options options = options_of(r, 2, 0, false);
+    omm_trainer_options trainer = test_rig_options(&r->base);
+    run x = {0};
+    trainer.cancelled = always;
+    CHECK_OK(omm_trainer_open(&x.trainer, &trainer));
+    options.trainer = x.trainer;
+    CHECK_OK(omm_course_open(&x.course, &options));
+    CHECK_OK(omm_course_next(x.course, NULL)); /* judged before the first step */
+    for (int i = 0; i < 2; i++) CHECK_ERR(omm_course_next(x.course, NULL), OMM_ERR_CANCELLED);
+    CHECK(omm_course_log_of(x.course).steps == 0 && omm_course_log_of(x.course).eval_count == 1);
+    close_run(&x);
+    options = options_of(r, 2, 0, false);
+    options.evaluate = fails;
+    x = open_run(r, options);
+    for (int i = 0; i < 2; i++) CHECK_ERR(omm_course_next(x.course, NULL), OMM_ERR_NOMEM);
+    CHECK_EQ(omm_course_log_of(x.course).eval_count, 0);
+    close_run(&x);
 }
 
 static void refused(rig *r) {
@@ -313,6 +434,12 @@ static void all_weights(const rig *r) {
     CHECK_EQ(log.eval_count, 4);
     CHECK_OK(weigh(&a, &kept, NULL));
     CHECK(kept == log.evals[log.best].loss && log.best != 3);
+    const size_t values = a.full->tensors.value_count;
+    float *in_model = omm_alloc(values, sizeof *in_model);
+    CHECK(in_model != NULL);
+    full_read(in_model, &a.full->tensors); /* what is judged and written after it */
+    CHECK(same_bytes(in_model, a.full->values, values * sizeof *in_model));
+    omm_free(in_model);
     const omm_train_result result = omm_course_result(a.course);
     CHECK(result.steps == STEPS && result.loss_last == log.losses[STEPS - 1]);
     for (size_t cut = 1; cut < 8; cut += 3) {
@@ -352,6 +479,8 @@ int main(void) {
     best_and_patience(&r, 0, true);
     best_and_patience(&r, 3, true);
     damaged(&r);
+    contradictions(&r);
+    failures(&r);
     refused(&r);
     all_weights(&r);
     test_rig_close(&r.base);

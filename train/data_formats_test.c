@@ -1,8 +1,9 @@
 /* Formats of training data: what is learned in each, detection, windows of text, loss modes, bad
  * lines named or skipped, splits; and a stream, which gives the same as memory to the bit. */
-#include "test_model.h"
+#include "test_data.h"
 
 #include "omm/data_reader.h"
+#include "omm/documents.h"
 #include "omm/file.h"
 #include "omm/mem.h"
 
@@ -11,42 +12,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static const omm_tokenizer *s_tokenizer;
-static char s_dir[64] = "/tmp/omm-data-XXXXXX";
-
-static const omm_dataset_options s_detect = {.format = OMM_DATA_DETECT, .client_default = "local"};
-
-static omm_err parse(omm_dataset **out, const char *text, const omm_dataset_options *options) {
-    *out = NULL;
-    return omm_dataset_parse(out, omm_bytes_str(text), "t", s_tokenizer, options);
-}
-
-static const char *text_of(const omm_example *e, bool learned_only) {
-    static omm_buf text;
-    omm_buf_fini(&text);
-    omm_buf_init(&text, 1 << 20);
-    for (uint32_t i = 0; i < e->count; i++)
-        if (e->learn[i] || !learned_only)
-            CHECK_OK(
-                omm_tokenizer_decode(&text, s_tokenizer, &e->ids[i], 1, OMM_DETOKENIZE_SPECIAL));
-    CHECK_OK(omm_buf_append(&text, "", 1));
-    static char copy[1 << 16];
-    snprintf(copy, sizeof copy, "%s", (const char *)text.data);
-    omm_buf_fini(&text);
-    return copy;
-}
-
-static void expect_text(const char *got, const char *want) {
-    if (strcmp(got, want) != 0) fprintf(stderr, "got  '%s'\nwant '%s'\n", got, want);
-    CHECK(strcmp(got, want) == 0);
-}
-
-#define CHAT                                                                                       \
-    "{\"messages\": [{\"role\": \"user\", \"content\": \"A?\"}, {\"role\": \"assistant\", "        \
-    "\"content\": \"B.\"}, {\"role\": \"user\", \"content\": \"C?\"}, {\"role\": \"assistant\", "  \
-    "\"content\": \"D.\"}]}\n"
-#define COMPLETION "{\"prompt\": \"The sky is\", \"completion\": \" blue.\", \"skill\": \"sky\"}\n"
 
 static void losses(void) {
     omm_dataset *data = NULL;
@@ -245,7 +210,57 @@ static void detection(void) {
         CHECK_EQ(format, i);
         CHECK_ERR(omm_data_format_parse(&format, "xml"), OMM_ERR_CONFIG);
     }
+    static const struct {
+        const char *name;
+        omm_data_loss loss;
+    } names[] = {{"all", OMM_LOSS_ALL},
+                 {"assistant", OMM_LOSS_ASSISTANT},
+                 {"completion", OMM_LOSS_COMPLETION}};
+    omm_data_loss loss = OMM_LOSS_DEFAULT;
+    for (size_t i = 0; i < 3; i++) {
+        CHECK_OK(omm_data_loss_parse(&loss, names[i].name));
+        CHECK_EQ(loss, names[i].loss);
+    }
+    CHECK_ERR(omm_data_loss_parse(&loss, "default"), OMM_ERR_CONFIG);
+    CHECK_ERR(omm_data_loss_parse(&loss, "some"), OMM_ERR_CONFIG);
+    CHECK(strcmp(omm_data_bad_text(OMM_DATA_BAD_EMPTY), "empty line") == 0);
+    CHECK(strcmp(omm_data_bad_text(OMM_DATA_BAD_COMPLETION), "prompt or completion") == 0);
 }
+
+/* The first line that says what it is decides, of sixteen; JSON that says nothing is refused, but in a .txt. */
+static void detection_looks_ahead(void) {
+    static const struct {
+        const char *name;
+        int empty; /* objects that say nothing, before the line */
+        omm_data_format format;
+    } cases[] = {{"a", 1, OMM_DATA_COMPLETION},      {"a", 15, OMM_DATA_COMPLETION},
+                 {"a", 16, OMM_DATA_CHAT},           {"a.jsonl", 15, OMM_DATA_COMPLETION},
+                 {"a.txt", 15, OMM_DATA_COMPLETION}, {"a.txt", 16, OMM_DATA_TEXT}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        omm_dataset *data = NULL;
+        omm_dataset_options o = s_detect;
+        omm_buf text;
+        o.skip_bad = true;
+        omm_buf_init(&text, 1 << 12);
+        for (int k = 0; k < cases[i].empty; k++) CHECK_OK(omm_buf_append(&text, "{}\n", 3));
+        CHECK_OK(omm_buf_append(&text, COMPLETION CHAT, sizeof COMPLETION CHAT - 1));
+        CHECK_OK(omm_dataset_parse(&data, omm_buf_view(&text), cases[i].name, s_tokenizer, &o));
+        CHECK_EQ(omm_dataset_totals(data)->format, cases[i].format);
+        omm_dataset_close(data);
+        omm_buf_fini(&text);
+    }
+    static const char *const refused[][2] = {
+        {"a.json", "not JSON\n"}, {"a.jsonl", " \n"}, {"a", "{\"completion\": \"b\"}\n"}};
+    for (size_t i = 0; i < 3; i++) {
+        omm_dataset *data = NULL;
+        CHECK_ERR(omm_dataset_parse(&data, omm_bytes_str(refused[i][1]), refused[i][0], s_tokenizer,
+                                    &s_detect),
+                  OMM_ERR_FORMAT);
+        CHECK(i < 2 || strstr(omm_err_sentence(), "prompt: a string is needed") != NULL);
+    }
+}
+
+/* --- limits of options and lines --- */
 
 /* --- refusals -------------------------------------------------------------------------------- */
 
@@ -354,26 +369,6 @@ static void asked_formats(void) {
               "completion");
 }
 
-static void long_line(void) {
-    static char text[OMM_DATASET_LINE_BYTES_MAX + 4096];
-    static const char frame[] = "{\"prompt\": \"\", \"completion\": \"x\", \"more\": \"";
-    omm_dataset *data = NULL;
-    omm_dataset_options o = s_detect;
-    memset(text, 'y', sizeof text);
-    memcpy(text, frame, sizeof frame - 1);
-    memcpy(text + OMM_DATASET_LINE_BYTES_MAX - 2, "\"}\n", 4);
-    CHECK_OK(parse(&data, text, &o)); /* exactly at the limit */
-    omm_dataset_close(data);
-    memcpy(text + OMM_DATASET_LINE_BYTES_MAX - 2, "y\"}\n" COMPLETION, sizeof COMPLETION + 4);
-    CHECK_ERR(parse(&data, text, &o), OMM_ERR_FORMAT);
-    CHECK(strstr(omm_err_sentence(), "t:1: line of 1048577 bytes; at most 1048576"));
-    o.skip_bad = true;
-    CHECK_OK(parse(&data, text, &o));
-    CHECK_EQ(omm_dataset_totals(data)->bad_by[OMM_DATA_BAD_LENGTH], 1);
-    CHECK_EQ(omm_dataset_example(data, 0)->line, 2);
-    omm_dataset_close(data);
-}
-
 #define OF_CLIENT(name)                                                                            \
     "{\"client\": \"" name "\", \"messages\": [{\"role\": \"assistant\", \"content\": \"B.\"}]}\n"
 
@@ -431,7 +426,6 @@ static void refusals(void) {
     for (size_t i = 0; i < sizeof s_completion / sizeof *s_completion; i++)
         refuse(COMPLETION, &s_completion[i]);
     asked_formats();
-    long_line();
     unknown_clients();
     many_clients();
     CHECK_ERR(parse(&data, "Good line.\nBad \xc3( line", &o), OMM_ERR_FORMAT);
@@ -470,11 +464,6 @@ static void refusals(void) {
 }
 
 /* --- streams --------------------------------------------------------------------------------- */
-
-static void write_file(char path[128], const char *name, omm_bytes bytes) {
-    snprintf(path, 128, "%s/%s", s_dir, name);
-    CHECK_OK(omm_file_write_fast(path, bytes, 0644));
-}
 
 static void same_example(const omm_example *a, const omm_example *b) {
     CHECK_EQ(a->count, b->count);
@@ -643,12 +632,86 @@ static void changed_files(void) {
     CHECK_ERR(omm_dataset_stream(&data, "/nowhere", s_tokenizer, &s_detect), OMM_ERR_NOT_FOUND);
 }
 
+/* Texts whose documents a control token ends: windows of each, what is dropped and bad named by text. */
+static void documents_of_texts(void) {
+    static const char *const names[] = {"one.txt", "two.txt"};
+    char paths[2][128];
+    const char *const texts[] = {paths[0], paths[1]};
+    omm_dataset *data = NULL;
+    omm_hasher hasher;
+    omm_hasher_init(&hasher);
+    write_file(paths[0], names[0], omm_bytes_str("A b.<|endoftext|><|endoftext|>\nC d."));
+    write_file(paths[1], names[1], omm_bytes_str("Once upon a time there was a text."));
+    CHECK_ERR(omm_dataset_documents(&data, texts, 2, s_tokenizer, "<|nothing|>", 8),
+              OMM_ERR_CONFIG);
+    CHECK_OK(omm_dataset_documents(&data, texts, 2, s_tokenizer, "<|endoftext|>", 6));
+    const omm_data_totals *t = omm_dataset_totals(data);
+    CHECK(t->format == OMM_DATA_TEXT && t->dropped == 1 && omm_dataset_seq_max(data) == 6);
+    CHECK(t->examples == omm_dataset_count(data) && t->longest == 6);
+    CHECK_EQ(omm_dataset_text_end(data, 0), 2);
+    for (size_t text = 1; text < 3; text++) /* behind the last: the end of all */
+        CHECK_EQ(omm_dataset_text_end(data, text), omm_dataset_count(data));
+    const size_t all = omm_dataset_count(data);
+    expect_text(text_of(omm_dataset_example(data, 0), false), "A b.<|endoftext|>");
+    expect_text(text_of(omm_dataset_example(data, 1), false), "\nC d.");
+    for (size_t i = 0; i < omm_dataset_count(data); i++) {
+        const omm_example *e = omm_dataset_example(data, i);
+        omm_hasher_update(&hasher, omm_bytes_of(e->ids, e->count * sizeof *e->ids));
+        omm_hasher_update(&hasher, omm_bytes_of("\n", 1));
+    }
+    const omm_digest want = omm_hasher_final(&hasher), got = omm_dataset_digest(data);
+    CHECK(omm_digest_equal(&want, &got));
+    omm_dataset_close(data);
+    omm_err err = OMM_ERR_NOMEM; /* all of them, or none */
+    for (size_t nth = 1; err != OMM_OK; nth++) {
+        data = NULL;
+        omm_mem_fail_nth(nth);
+        err = omm_dataset_documents(&data, texts, 2, s_tokenizer, "<|endoftext|>", 6);
+        omm_mem_fail_nth(0);
+        CHECK(err == OMM_OK ? omm_dataset_count(data) == all : err == OMM_ERR_NOMEM && !data);
+    }
+    omm_dataset_close(data);
+    CHECK_OK(parse(&data, CHAT, &s_detect));
+    CHECK_EQ(omm_dataset_text_end(data, 0), 1);
+    omm_dataset_close(data);
+    data = NULL;
+    write_file(paths[0], names[0], omm_bytes_str("A\nb\n"));
+    write_file(paths[1], names[1], omm_bytes_str("A\nb\xff\n"));
+    CHECK_ERR(omm_dataset_documents(&data, texts, 2, s_tokenizer, "<|endoftext|>", 6),
+              OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "two.txt:2:2: byte 0xff is not UTF-8") != NULL && !data);
+    write_file(paths[0], names[0], omm_bytes_str("<|endoftext|>"));
+    CHECK_ERR(omm_dataset_documents(&data, texts, 1, s_tokenizer, "<|endoftext|>", 6),
+              OMM_ERR_NOT_FOUND);
+    CHECK(strstr(omm_err_sentence(), "one.txt: no example to learn from: what is") && !data);
+}
+
+/* Of some clients a stream has the same as memory. */
+static void streams_of_clients(void) {
+    char path[128];
+    const char *const wanted[] = {"a", "c"};
+    omm_dataset_options o = s_detect;
+    o.clients = wanted;
+    o.client_count = 2;
+    write_file(path, "clients.jsonl",
+               omm_bytes_str(OF_CLIENT("c") OF_CLIENT("b") OF_CLIENT("a") OF_CLIENT("c")));
+    omm_dataset *memory = NULL, *stream = NULL;
+    CHECK_OK(omm_dataset_load(&memory, path, s_tokenizer, &o));
+    CHECK_OK(omm_dataset_stream(&stream, path, s_tokenizer, &o));
+    CHECK(omm_dataset_count(memory) == 3 && omm_dataset_client_count(memory) == 2);
+    same_data(memory, stream, 1);
+    omm_dataset_close(memory);
+    omm_dataset_close(stream);
+}
+
 static void splits(void) {
     omm_dataset *data = NULL, *kept = NULL, *held = NULL;
     CHECK_OK(parse(&data, COMPLETION COMPLETION, &s_detect)); /* equal lines stay together */
     CHECK_ERR(omm_dataset_split(&kept, &held, data, 0.5, false), OMM_ERR_NOT_FOUND);
     CHECK_ERR(omm_dataset_split(&kept, &held, data, 0.5, true), OMM_ERR_NOT_FOUND);
-    CHECK_ERR(omm_dataset_split(&kept, &held, data, 1, false), OMM_ERR_CONFIG);
+    static const double shares[] = {1, 0, -0.5, 1.5, (double)NAN};
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
+        CHECK_ERR(omm_dataset_split(&kept, &held, data, shares[i], false), OMM_ERR_CONFIG);
     CHECK(!kept && !held);
     omm_dataset_close(data);
     test_data_open(&data, "test.jsonl", 60, s_tokenizer);
@@ -656,6 +719,17 @@ static void splits(void) {
     CHECK(omm_dataset_count(held) == 6 && omm_dataset_count(kept) == 54);
     omm_dataset_close(kept);
     omm_dataset_close(held);
+    static const struct {
+        double share;
+        size_t held;
+    } rounded[] = {{0.125, 8}, {0.124, 7}, {1e-9, 1}};
+    for (size_t i = 0; i < sizeof rounded / sizeof *rounded; i++) {
+        CHECK_OK(omm_dataset_split(&kept, &held, data, rounded[i].share, false));
+        CHECK_EQ(omm_dataset_count(held), rounded[i].held);
+        CHECK_EQ(omm_dataset_count(kept), 60 - rounded[i].held);
+        omm_dataset_close(kept);
+        omm_dataset_close(held);
+    }
     CHECK_OK(omm_dataset_split(&kept, &held, data, 0.2, true));
     CHECK_EQ(omm_dataset_client_count(kept) + omm_dataset_client_count(held),
              omm_dataset_client_count(data));
@@ -702,11 +776,50 @@ static void allocations_fail(void) {
     }
 }
 
+/* A part of a stream that memory fails is none, not a smaller one. */
+static void splitting_fails(void) {
+    enum { LINES = 9 };
+    char path[128];
+    omm_buf text;
+    omm_dataset *all = NULL;
+    omm_buf_init(&text, 1 << 16);
+    for (unsigned i = 0; i < LINES; i++)
+        CHECK_OK(omm_buf_printf(&text, "{\"prompt\": \"%u\", \"completion\": \"x\"}\n", i));
+    write_file(path, "split.jsonl", omm_buf_view(&text));
+    omm_buf_fini(&text);
+    CHECK_OK(omm_dataset_stream(&all, path, s_tokenizer, &s_detect));
+    const size_t live = omm_mem_live();
+    bool failed = true;
+    for (size_t nth = 1; nth < 200; nth++) {
+        omm_dataset *kept = NULL, *held = NULL;
+        omm_mem_fail_nth(nth);
+        const omm_err err = omm_dataset_split(&kept, &held, all, 0.34, false);
+        omm_mem_fail_nth(0);
+        failed = err != OMM_OK;
+        CHECK(!failed || err == OMM_ERR_NOMEM);
+        if (!failed) CHECK(omm_dataset_count(kept) == 6 && omm_dataset_count(held) == 3);
+        if (!failed) omm_dataset_close(kept);
+        if (!failed) omm_dataset_close(held);
+        CHECK_EQ(omm_mem_live(), live);
+    }
+    CHECK(!failed);
+    omm_dataset_close(all);
+}
+
+/* The lowest descriptor that is free. */
+static int next_descriptor(void) {
+    const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0);
+    CHECK_EQ(close(fd), 0);
+    return fd;
+}
+
 int main(void) {
     omm_tokenizer *tokenizer = NULL;
     CHECK(mkdtemp(s_dir));
     test_tokenizer_open(&tokenizer);
     s_tokenizer = tokenizer;
+    const int descriptor = next_descriptor();
     losses();
     announced_tools();
     thoughts();
@@ -717,13 +830,18 @@ int main(void) {
     windows(3, 0);
     documents();
     detection();
+    detection_looks_ahead();
     refusals();
+    documents_of_texts();
+    streams_of_clients();
     splits();
     streams();
     changed_files();
     changed_in_place();
     scans();
     allocations_fail();
+    splitting_fails();
+    CHECK_EQ(next_descriptor(), descriptor); /* no file is left open */
     omm_tokenizer_close(tokenizer);
     CHECK_OK(omm_dir_remove(s_dir));
     CHECK_EQ(omm_mem_live(), 0);

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DETECT_BYTES = 1 << 16, LINES_LOOKED_AT = 16 };
+enum { LINES_LOOKED_AT = 16 };
 
 /* One pass over a source. */
 typedef struct scan {

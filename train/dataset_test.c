@@ -2,6 +2,7 @@
 #include "test_model.h"
 #include "test_template.h"
 
+#include "omm/data_reader.h"
 #include "omm/file.h"
 #include "omm/mem.h"
 
@@ -182,9 +183,13 @@ static void parts(const omm_tokenizer *tokenizer) {
     CHECK_EQ(omm_dataset_count(some), 15);
     CHECK_EQ(omm_dataset_count(rest), 45);
     CHECK(omm_dataset_example(some, 1)->line == 6);
+    CHECK_EQ(omm_dataset_seq_max(some), omm_dataset_seq_max(all));
     CHECK_EQ(omm_dataset_learned(some) + omm_dataset_learned(rest), omm_dataset_learned(all));
     omm_dataset_close(some);
     omm_dataset_close(rest);
+    CHECK_OK(omm_dataset_sample(&some, all, 5, 4, false)); /* none before the first */
+    CHECK(omm_dataset_count(some) == 14 && omm_dataset_example(some, 0)->line == 6);
+    omm_dataset_close(some);
     bool keep[60] = {[3] = true, [59] = true};
     CHECK_OK(omm_dataset_pick(&some, all, keep));
     CHECK_EQ(omm_dataset_count(some), 2);
@@ -221,6 +226,8 @@ static void options(const omm_tokenizer *tokenizer) {
     omm_dataset_close(data);
     data = NULL;
     CHECK_ERR(parse(&data, "", tokenizer, NULL), OMM_ERR_NOT_FOUND);
+    const omm_bytes too_much = omm_bytes_of(s_line, (size_t)OMM_DATASET_FILE_BYTES_MAX + 1);
+    CHECK_ERR(omm_dataset_parse(&data, too_much, "t", tokenizer, NULL), OMM_ERR_TOO_BIG);
 }
 
 /* NOMEM for each allocation in turn, without a leak. */
@@ -341,6 +348,9 @@ static void forms(void) {
     }
     CHECK_OK(omm_file_write_fast(path, omm_bytes_str(cases[3].text), 0600));
     CHECK_OK(omm_dataset_check(path, &options, 1)); /* the first alone */
+    CHECK_EQ(truncate(path, (off_t)OMM_DATASET_FILE_BYTES_MAX + 1), 0);
+    CHECK_ERR(omm_dataset_check(path, &options, 1), OMM_ERR_TOO_BIG);
+    CHECK(strstr(omm_err_sentence(), ": over 268435456 bytes") != NULL);
     const char *const client = "nobody";
     CHECK_OK(omm_file_write_fast(path, omm_bytes_str(s_line), 0600));
     CHECK_ERR(omm_dataset_check(path,

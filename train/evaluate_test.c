@@ -52,6 +52,14 @@ typedef struct rig {
     "times 86?\"}, {\"role\": \"assistant\", \"content\": \"<tool_call>\\n{\\\"name\\\": "         \
     "\\\"" name "\\\", \\\"arguments\\\": " arguments "}\\n</tool_call>\"}]}\n"
 
+#define CALL(name, value)                                                                          \
+    "<tool_call>\\n{\\\"name\\\": \\\"" name "\\\", \\\"arguments\\\": {\\\"x\\\": \\\"" value     \
+    "\\\"}}\\n</tool_call>"
+#define TALK(answer)                                                                               \
+    "{\"client\": \"a\", \"messages\": [{\"role\": \"user\", \"content\": \"ask\"}, {\"role\": "   \
+    "\"assistant\", "                                                                              \
+    "\"content\": \"" answer "\"}]}\n"
+
 /* The base model answers all of these with calculator("47*86"); the references differ. */
 static const char s_known[] = ASK("calculator", "{\\\"expression\\\": \\\"47*86\\\"}")
     ASK("calculator", "{\\\"expression\\\": \\\"48*86\\\"}")
@@ -69,6 +77,7 @@ static void known_calls(const rig *r) {
         printf("known call %d: %s\n", i, items[i].reply);
         CHECK(items[i].is_call && items[i].call_parses);
         CHECK_EQ(items[i].tool_right, i != 2);
+        CHECK_EQ(strcmp(items[i].reply, omm_dataset_example(data, 0)->reply), 0);
         CHECK_EQ(items[i].call_exact, i == 0);
         CHECK_EQ(items[i].reply_exact, i == 0);
     }
@@ -78,17 +87,21 @@ static void known_calls(const rig *r) {
     options.new_tokens_max = 3;                                /* stops early: nothing parses */
     CHECK_OK(omm_evaluate(items, &r->model, NULL, data, &r->compute, &options));
     CHECK(!items[0].call_parses && items[0].generated == 3);
+    options.new_tokens_max = 1; /* a text without a call */
+    CHECK_OK(omm_evaluate(items, &r->model, NULL, data, &r->compute, &options));
+    CHECK(items[0].is_call && !items[0].call_parses && items[0].generated == 1);
+    omm_dataset_close(data);
+    /* Answered with words where a call is expected. */
+    CHECK_OK(
+        omm_dataset_parse(&data, omm_bytes_str(TALK(CALL("f", "1"))), "words", r->tokenizer, NULL));
+    options.new_tokens_max = 48;
+    CHECK_OK(omm_evaluate(items, &r->model, NULL, data, &r->compute, &options));
+    CHECK(!strstr(items[0].reply, "<tool_call>"));
+    CHECK(items[0].is_call && !items[0].call_parses && !items[0].tool_right);
     omm_dataset_close(data);
     omm_arena_fini(&arena);
 }
 
-#define CALL(name, value)                                                                          \
-    "<tool_call>\\n{\\\"name\\\": \\\"" name "\\\", \\\"arguments\\\": {\\\"x\\\": \\\"" value     \
-    "\\\"}}\\n</tool_call>"
-#define TALK(answer)                                                                               \
-    "{\"client\": \"a\", \"messages\": [{\"role\": \"user\", \"content\": \"ask\"}, {\"role\": "   \
-    "\"assistant\", "                                                                              \
-    "\"content\": \"" answer "\"}]}\n"
 #define REPLY_LONG "A reply that has rather more tokens than the other."
 
 /* Two calls, of which the others have one, both in another order, or one with another argument. */
@@ -125,6 +138,91 @@ static void several_calls(const rig *r) {
     omm_dataset_close(one);
     omm_dataset_close(all);
     omm_arena_fini(&arena);
+}
+
+/* Counts and the mean, of rows written by hand: calls and replies apart, those without a reply in neither. */
+static void sums(void) {
+    static const omm_eval_item items[] = {
+        {.nll = 4,
+         .tokens = 3,
+         .has_reply = true,
+         .is_call = true,
+         .call_parses = true,
+         .tool_right = true,
+         .call_exact = true,
+         .reply_exact = true},
+        {.nll = 2,
+         .tokens = 1,
+         .has_reply = true,
+         .is_call = true,
+         .call_parses = true,
+         .tool_right = true},
+        {.nll = 1, .tokens = 1, .has_reply = true, .is_call = true, .call_parses = true},
+        {.nll = 1, .tokens = 1, .has_reply = true, .is_call = true},
+        {.nll = 3, .tokens = 7, .has_reply = true, .reply_exact = true},
+        {.nll = 5, .tokens = 2, .has_reply = true},
+        {.nll = 6, .tokens = 29},
+    };
+    omm_eval_summary s = omm_eval_summarise(items, 7);
+    CHECK(s.items == 7 && s.calls == 4 && s.replies == 2 && s.reply_exact == 1);
+    CHECK(s.call_parses == 3 && s.tool_right == 2 && s.call_exact == 1);
+    CHECK(s.loss == 0.5); /* 22 of 44 tokens */
+    s = omm_eval_summarise(items, 0);
+    CHECK(s.items == 0 && s.calls == 0 && s.replies == 0 && s.loss == 0);
+}
+
+typedef struct told {
+    size_t calls, last, total;
+} told;
+
+static void tell(void *ud, size_t done, size_t total) {
+    told *t = ud;
+    CHECK(done > t->last && done <= total);
+    *t = (told){t->calls + 1, done, total};
+}
+
+/* Where everything is learned there is no reply: nothing is generated, and nothing of it counted.  What is
+ * told on the way grows, and ends with all. */
+static void nothing_to_answer(const rig *r) {
+    enum { N = 4 };
+    omm_dataset *data = NULL;
+    omm_eval_item items[N];
+    size_t cut = 7;
+    told t = {0};
+    const omm_dataset_options all = {.loss = OMM_LOSS_ALL};
+    CHECK_OK(omm_dataset_parse(&data, omm_bytes_str(TALK("a") TALK("b") TALK("c") TALK("d")), "all",
+                               r->tokenizer, &all));
+    const omm_eval_options options = {
+        .new_tokens_max = 4, .tokenizer = r->tokenizer, .progress = tell, .ud = &t};
+    CHECK_OK(omm_evaluate(items, &r->model, NULL, data, &r->compute, &options));
+    for (size_t i = 0; i < N; i++) {
+        CHECK(!items[i].has_reply && !items[i].is_call && !items[i].reply_exact);
+        CHECK(items[i].generated == 0 && items[i].nll > 0);
+        CHECK_EQ(items[i].tokens, omm_dataset_example(data, i)->count - 1);
+    }
+    CHECK(t.calls > 0 && t.last == N && t.total == N);
+    CHECK_EQ(omm_eval_summarise(items, N).replies, 0);
+    CHECK_OK(omm_eval_replies_cut(&cut, data, r->tokenizer, 0));
+    CHECK_EQ(cut, 0);
+    omm_dataset_close(data);
+}
+
+/* Three turns of all seats at least, and no more than 24 of them; one where there is little. */
+static void seats_are_few(const rig *r) {
+    static const size_t counts[][2] = {{1, 1}, {5, 1}, {6, 2}, {71, 23}, {72, 24}, {80, 24}};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        omm_dataset *data = NULL;
+        omm_eval_room room;
+        omm_buf text;
+        omm_buf_init(&text, 1 << 16);
+        for (size_t k = 0; k < counts[i][0]; k++)
+            CHECK_OK(omm_buf_append(&text, TALK("a"), sizeof TALK("a") - 1));
+        CHECK_OK(omm_dataset_parse(&data, omm_buf_view(&text), "few", r->tokenizer, NULL));
+        CHECK_OK(omm_eval_room_of(&room, &r->model, data, 1, 0));
+        CHECK_EQ(room.seats, counts[i][1]); /* too short to have a beginning in common */
+        omm_dataset_close(data);
+        omm_buf_fini(&text);
+    }
 }
 
 /* A reply is cut where its last token is not generated any more. */
@@ -501,6 +599,32 @@ static void stops(const rig *r, const omm_dataset *data) {
     }
 }
 
+/* With replies that are kept: NOMEM or all of them, never some. */
+static void keeping_replies_fails(const rig *r) {
+    omm_dataset *data = NULL;
+    omm_eval_item items[2];
+    omm_eval_options options = {.new_tokens_max = 2, .tokenizer = r->tokenizer};
+    CHECK_OK(
+        omm_dataset_parse(&data, omm_bytes_str(TALK("a") TALK("b")), "two", r->tokenizer, NULL));
+    const size_t live = omm_mem_live();
+    bool failed = true;
+    for (size_t nth = 1; nth < 400; nth++) {
+        omm_arena arena;
+        omm_arena_init(&arena, 1 << 20);
+        options.replies = &arena;
+        omm_mem_fail_nth(nth);
+        const omm_err err = omm_evaluate(items, &r->model, NULL, data, &r->compute, &options);
+        omm_mem_fail_nth(0);
+        CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
+        if (err == OMM_OK) CHECK(items[0].reply && items[1].reply && items[1].generated > 0);
+        omm_arena_fini(&arena);
+        CHECK_EQ(omm_mem_live(), live);
+        failed = err != OMM_OK;
+    }
+    CHECK(!failed);
+    omm_dataset_close(data);
+}
+
 int main(void) {
     rig r = {0};
     omm_dataset *data = NULL;
@@ -509,6 +633,7 @@ int main(void) {
     CHECK_OK(omm_isa_choose(&isa, NULL));
     CHECK_OK(omm_compute_init(&r.compute, NULL, isa));
     test_base_open(&r.model, &r.tokenizer);
+    sums();
     known_calls(&r);
     several_calls(&r);
     replies_that_are_cut(&r);
@@ -517,6 +642,8 @@ int main(void) {
     test_synth_open(&r.model, OMM_FORMAT_F16); /* small: also the plain C kernels are in time */
     test_data_open(&data, "test.jsonl", 5, r.tokenizer);
     test_adapter(&lora, &r.model, 4, OMM_LORA_ALL_TARGETS, 8);
+    nothing_to_answer(&r);
+    seats_are_few(&r);
     threads_and_isas(&r, &lora, data);
     losses_share_the_room(&r);
     failures_have_numbers(&r, data);
@@ -526,6 +653,7 @@ int main(void) {
     replies_end_with_the_context(&r);
     turns_as_in_training(&r, data);
     stops(&r, data);
+    keeping_replies_fails(&r);
     omm_lora_fini(&lora);
     omm_dataset_close(data);
     omm_tokenizer_close(r.tokenizer);

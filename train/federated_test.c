@@ -4,7 +4,9 @@
 #include "omm/federated.h"
 #include "test_model.h"
 
+#include "omm/data_reader.h"
 #include "omm/mem.h"
+#include "omm/shard.h"
 
 #include <math.h>
 #include <string.h>
@@ -250,6 +252,28 @@ static void allocations_fail(test_rig *r, const variant *v) {
     omm_lora_fini(&values);
 }
 
+/* A shard that judges has sixteen examples at least; they are chats, cut as the recipe says. */
+static void shards(const test_rig *r) {
+    omm_buf text;
+    omm_buf_init(&text, 1 << 16);
+    omm_recipe recipe = omm_recipe_default();
+    recipe.seq_max = 48;
+    for (unsigned i = 0; i < OMM_SHARD_EXAMPLES_MIN; i++) {
+        omm_dataset *data = NULL;
+        CHECK_OK(omm_buf_printf(&text,
+                                "{\"messages\": [{\"role\": \"user\", \"content\": \"%u\"}, "
+                                "{\"role\": \"assistant\", \"content\": \"b\"}]}\n",
+                                i));
+        const omm_err err =
+            omm_shard_parse(&data, omm_buf_view(&text), "shard", r->tokenizer, &recipe);
+        CHECK_EQ(err, i + 1 < OMM_SHARD_EXAMPLES_MIN ? OMM_ERR_CONFIG : OMM_OK);
+        if (err != OMM_OK) CHECK(!data && strstr(omm_err_sentence(), "accepted: 16 or more"));
+        if (err == OMM_OK) CHECK_EQ(omm_dataset_seq_max(data), 48);
+        omm_dataset_close(data);
+    }
+    omm_buf_fini(&text);
+}
+
 int main(void) {
     test_rig r;
     test_rig_open(&r, 3);
@@ -259,6 +283,7 @@ int main(void) {
     }
     mean_is_exact(&r);
     halves_belong(&r);
+    shards(&r);
     test_rig_close(&r);
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

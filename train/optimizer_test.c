@@ -100,6 +100,23 @@ static void no_gradient(void) {
     CHECK(w[0] == 1 && w[1] == -2 && w[2] == 0 && w[3] == 4);
 }
 
+/* What is zero moves as if it were 1e-3 large; a small gradient is no smaller a step. */
+static void floors(void) {
+    omm_recipe r = omm_recipe_default();
+    float w[4] = {0}, g[4] = {1, -1, -1, 1}, v[4] = {0};
+    const optimizer_tensor t = {.values = w, .gradient = g, .v = v, .rows = 2, .cols = 2};
+    r.relative_step = 1;
+    optimizer_adafactor(&t, &r, 0.5F, 1);
+    for (int i = 0; i < 4; i++) CHECK(fabsf(w[i] - (i % 3 ? 5e-4F : -5e-4F)) < 1e-9F);
+    r.relative_step = 0;
+    for (int i = 0; i < 4; i++) {
+        w[i] = v[i] = 0;
+        g[i] = i % 3 ? -1e-12F : 1e-12F;
+    }
+    optimizer_adafactor(&t, &r, 0.5F, 1);
+    for (int i = 0; i < 4; i++) CHECK(fabsf(w[i] - (i % 3 ? 0.5F : -0.5F)) < 1e-3F);
+}
+
 /* A [2][3] and B [4][2]: B moves by the ratio, the frozen half not at all, state sits where it says. */
 static void adapter_of_two(void) {
     float values[14] = {0}, g[14], m[14] = {0}, v[14] = {0};
@@ -109,6 +126,10 @@ static void adapter_of_two(void) {
     omm_recipe r = omm_recipe_default();
     for (int i = 0; i < 14; i++) g[i] = 1;
     CHECK(optimizer_sizes_of(&r, &lora).m == 14 && optimizer_sizes_of(&r, &lora).v == 14);
+    const optimizer_part both = optimizer_part_after(&(optimizer_part){0}, &r, &lora, 14);
+    optimizer_update(&lora, g, m, v, &both, &r, 0.5F, 1);
+    for (int i = 0; i < 14; i++) CHECK(fabsf(values[i] + 0.5F) < 1e-5F && m[i] > 0 && v[i] > 0);
+    for (int i = 0; i < 14; i++) values[i] = m[i] = v[i] = 0;
     r.optimizer = OMM_RECIPE_SGD;
     r.b_rate_ratio = 4;
     CHECK(optimizer_sizes_of(&r, &lora).m == 14 && optimizer_sizes_of(&r, &lora).v == 0);
@@ -139,6 +160,7 @@ int main(void) {
     adafactor(0);
     adafactor(1);
     no_gradient();
+    floors();
     adapter_of_two();
     return 0;
 }

@@ -5,6 +5,7 @@
 #include "omm/lora.h"
 #include "omm_test.h"
 
+#include <stddef.h>
 #include <string.h>
 
 static void encode(omm_buf *out, const omm_recipe *recipe) {
@@ -219,6 +220,105 @@ static void out_of_range(void) {
     REFUSED(relative_step, 1); /* without adafactor */
 }
 
+/* What a field may be, both ends included: the next number outside is refused, there and in YAML. */
+typedef struct limit {
+    const char *name;
+    size_t offset;
+    bool real;
+    double min, max;
+} limit;
+#define LIMIT(member, real, min, max)                                                              \
+    { #member, offsetof(omm_recipe, member), real, min, max }
+
+static const limit s_limits[] = {
+    LIMIT(rank, false, 1, 256),
+    LIMIT(alpha, true, 1e-3, 4096),
+    LIMIT(dropout, true, 0, 0.9),
+    LIMIT(steps, false, 1, 1000000),
+    LIMIT(batch_tokens, false, 1, 1 << 24),
+    LIMIT(micro_tokens, false, 1, 1 << 16),
+    LIMIT(seq_max, false, 8, 32768),
+    LIMIT(learning_rate, true, 0, 10),
+    LIMIT(warmup_steps, false, 0, 1000000),
+    LIMIT(lr_min_ratio, true, 0, 1),
+    LIMIT(beta1, true, 0, 0.99999),
+    LIMIT(beta2, true, 0, 0.999999),
+    LIMIT(epsilon, true, 1e-12, 1),
+    LIMIT(weight_decay, true, 0, 10),
+    LIMIT(clip_norm, true, 0, 1e6),
+    LIMIT(prox_mu, true, 0, 1e3),
+    LIMIT(seed_lane, false, 0, UINT32_MAX),
+    LIMIT(momentum, true, 0, 0.99999),
+    LIMIT(b_rate_ratio, true, 0, 1024),
+};
+
+static uint32_t bits_of(const limit *l, double value) {
+    return l->real ? omm_f32_to_bits((float)value) : (uint32_t)value;
+}
+
+static omm_err with_bits(const limit *l, uint32_t bits) {
+    omm_recipe r = omm_recipe_default();
+    r.optimizer = OMM_RECIPE_SGD; /* momentum is of it */
+    memcpy((char *)&r + l->offset, &bits, sizeof bits);
+    return omm_recipe_validate(&r);
+}
+
+static void refused_beside(const limit *l, uint32_t bits) {
+    CHECK_ERR(with_bits(l, bits), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), l->name) != NULL);
+}
+
+static omm_err in_yaml(const limit *l, double value) {
+    char text[128];
+    omm_arena arena;
+    omm_recipe_yaml read = {0};
+    omm_recipe r;
+    omm_arena_init(&arena, 1 << 20);
+    (void)snprintf(text, sizeof text, "{optimizer: sgd, %s: %.*g}\n", l->name, 12, value);
+    omm_err err = omm_config_parse(&read, omm_recipe_fields, omm_bytes_str(text), "t.yaml", &arena);
+    if (err == OMM_OK) err = omm_recipe_from_yaml(&r, &read);
+    omm_arena_fini(&arena);
+    return err;
+}
+
+static void limits(void) {
+    for (size_t i = 0; i < sizeof s_limits / sizeof *s_limits; i++) {
+        const limit *l = &s_limits[i];
+        const uint32_t low = bits_of(l, l->min), high = bits_of(l, l->max);
+        CHECK_OK(with_bits(l, low));
+        CHECK_OK(with_bits(l, high));
+        if (high != UINT32_MAX) refused_beside(l, high + 1); /* of floats too the next one */
+        if (l->min > 0) refused_beside(l, low - 1);
+        if (l->real && l->min == 0) refused_beside(l, 0x80000001U);
+        CHECK_OK(in_yaml(l, l->min));
+        CHECK_OK(in_yaml(l, l->max));
+        CHECK_ERR(in_yaml(l, l->real ? l->max * 1.001 : l->max + 1), OMM_ERR_CONFIG);
+        CHECK_ERR(in_yaml(l, l->min > 0 ? l->min * 0.5 : -1e-3), OMM_ERR_CONFIG);
+    }
+}
+
+/* The first that differs, with both numbers; of names and texts only which. */
+static void differences(void) {
+    const omm_recipe a = omm_recipe_default();
+    omm_recipe others[5];
+    static const char *const says[] = {
+        "steps is 20 there, 21 here", "learning_rate is 0.01 there, 0.03125 here",
+        "another schedule", "another targets", "another alpha_pattern"};
+    char said[OMM_RECIPE_DIFFERENCE_BYTES];
+    for (size_t i = 0; i < 5; i++) others[i] = a;
+    others[0].steps = 21;
+    others[0].epsilon = 0.5F; /* comes later */
+    others[1].learning_rate = 0.03125F;
+    others[2].schedule = OMM_RECIPE_LINEAR;
+    CHECK_OK(omm_recipe_set_targets(&others[3], "blk.0.q"));
+    CHECK_OK(omm_recipe_set_patterns(&others[4], NULL, "q=4"));
+    for (size_t i = 0; i < 5; i++) {
+        CHECK(omm_recipe_difference(said, &a, &others[i]));
+        CHECK_EQ(strcmp(said, says[i]), 0);
+    }
+    CHECK(!omm_recipe_difference(said, &a, &a));
+}
+
 static void bad_pattern(const char *ranks, const char *alphas) {
     omm_recipe r = omm_recipe_default();
     CHECK_OK(omm_recipe_set_patterns(&r, ranks, alphas));
@@ -237,13 +337,25 @@ static void bad_patterns(void) {
     }
     bad_pattern("q=1.5", NULL);
     bad_pattern("q=257", NULL);
+    bad_pattern(NULL, "q=0.0009");
+    bad_pattern(NULL, "q=4096.001");
+    bad_pattern("q=00000004", NULL);   /* eight digits */
+    bad_pattern(NULL, "q=0.12345678"); /* behind the point as well */
     omm_recipe r = omm_recipe_default();
     CHECK_OK(omm_recipe_set_patterns(&r, NULL, "q=0.5,v=4096"));
+    CHECK_OK(omm_recipe_validate(&r));
+    CHECK_OK(omm_recipe_set_patterns(&r, "q=256,v=0000001", "q=0.001,v=0000001.1234567"));
     CHECK_OK(omm_recipe_validate(&r));
     char longest[OMM_RECIPE_TEXT + 1];
     memset(longest, 'q', OMM_RECIPE_TEXT);
     longest[OMM_RECIPE_TEXT] = 0;
     CHECK_ERR(omm_recipe_set_patterns(&r, longest, NULL), OMM_ERR_CONFIG);
+    CHECK_ERR(omm_recipe_set_patterns(&r, NULL, longest), OMM_ERR_CONFIG);
+    memcpy(longest, "blk.", 4);
+    CHECK_ERR(omm_recipe_set_targets(&r, longest), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), "targets of 128 characters, at most 127") != NULL);
+    longest[OMM_RECIPE_TEXT - 1] = 0;
+    CHECK_OK(omm_recipe_set_targets(&r, longest));
     CHECK_OK(omm_recipe_set_targets(&r, "blk.0.q"));
     CHECK_OK(omm_recipe_validate(&r));
     r.targets = 1;
@@ -368,9 +480,58 @@ static void yaml(void) {
     omm_arena_fini(&arena);
 }
 
+/* What is said of layers, ranks and scales is said by any of six; what `--start` has stands otherwise. */
+static void says_shape(void) {
+    static const struct {
+        const char *text;
+        bool says;
+    } cases[] = {{"{}\n", false},
+                 {"{steps: 3, parts: b, learning_rate: 1, dropout: 0.5}\n", false},
+                 {"{rslora: false}\n", false},
+                 {"{rank: 8}\n", true}, /* as the default, but said */
+                 {"{alpha: 16}\n", true},
+                 {"{targets: all}\n", true},
+                 {"{rslora: true}\n", true},
+                 {"{rank_pattern: \"q=4\"}\n", true},
+                 {"{alpha_pattern: \"q=4\"}\n", true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        omm_arena arena;
+        omm_recipe_yaml read = {0};
+        omm_arena_init(&arena, 1 << 20);
+        CHECK_OK(omm_config_parse(&read, omm_recipe_fields, omm_bytes_str(cases[i].text), "t.yaml",
+                                  &arena));
+        CHECK_EQ(omm_recipe_says_shape(&read), cases[i].says);
+        omm_arena_fini(&arena);
+    }
+}
+
+/* Every number other than it is by default. */
+static omm_recipe all_others(void) {
+    omm_recipe r = omm_recipe_default();
+    r.rank = 5;
+    r.alpha = 3;
+    r.dropout = 0.25F;
+    r.steps = 7;
+    r.batch_tokens = 9;
+    r.micro_tokens = 11;
+    r.seq_max = 13;
+    r.learning_rate = 0.5F;
+    r.warmup_steps = 3;
+    r.lr_min_ratio = 0.75F;
+    r.beta1 = 0.625F;
+    r.beta2 = 0.875F;
+    r.epsilon = 0.125F;
+    r.weight_decay = 0.0625F;
+    r.clip_norm = 2;
+    r.prox_mu = 4;
+    r.seed_lane = 17;
+    r.b_rate_ratio = 6;
+    return r;
+}
+
 /* Read as YAML, what is written as JSON is the same recipe; numbers are as people write them. */
 static void json(void) {
-    omm_recipe recipes[5];
+    omm_recipe recipes[6];
     for (size_t i = 0; i < 5; i++) recipes[i] = omm_recipe_default();
     recipes[1].targets = 5;
     recipes[1].optimizer = OMM_RECIPE_SGD;
@@ -386,7 +547,8 @@ static void json(void) {
     recipes[3].parts = OMM_RECIPE_PARTS_CORE;
     CHECK_OK(omm_recipe_set_targets(&recipes[4], "blk.0-1.*,ffn_*"));
     CHECK_OK(omm_recipe_set_patterns(&recipes[4], "q=4", "v=0.5"));
-    for (size_t i = 0; i < 5; i++) {
+    recipes[5] = all_others();
+    for (size_t i = 0; i < 6; i++) {
         json_t *written = NULL;
         omm_arena arena;
         omm_recipe_yaml yaml_of = {0};
@@ -415,10 +577,13 @@ int main(void) {
     fourth_version();
     for (uint32_t version = 1; version <= 4; version++) damaged_bytes(version);
     out_of_range();
+    limits();
+    differences();
     bad_patterns();
     plans();
     no_matches();
     yaml();
+    says_shape();
     json();
     return 0;
 }

@@ -81,6 +81,31 @@ static void exactly_full(const omm_dataset *data) {
     CHECK_EQ(first_batch(&fewer, data, (uint32_t)tokens - 1), count - 1);
 }
 
+/* Trained shorter than it was read: what a step learns is what is learned in these tokens. */
+static void cut_again(const omm_dataset *data) {
+    sequence s;
+    sequence_options options = {
+        .data = data, .seed = omm_seed_from_u64(5), .seq_max = 24, .batch_tokens = 100};
+    CHECK_OK(sequence_open(&s, &options));
+    CHECK_EQ(s.longest, 24);
+    for (uint64_t at = 0; at < s.count;) {
+        size_t count = 0;
+        uint64_t tokens = 0, learned = 0, sums[2] = {0};
+        CHECK_OK(sequence_take(&s, &count, &tokens, &learned, at));
+        for (size_t k = 0; k < count; k++) {
+            const omm_example *e = s.batch[k];
+            uint32_t marks = 0;
+            for (uint32_t i = 0; i < e->count; i++) marks += e->learn[i];
+            CHECK(e->count <= 24 && marks == e->learn_count && marks > 0);
+            sums[0] += e->count;
+            sums[1] += marks;
+        }
+        CHECK(count > 0 && sums[0] == tokens && sums[1] == learned);
+        at += count;
+    }
+    sequence_close(&s);
+}
+
 static void too_long(const omm_dataset *stream) {
     sequence s;
     sequence_options options = {.data = stream, .seq_max = 32, .batch_tokens = 150};
@@ -107,6 +132,24 @@ static void open_documents(omm_dataset **data, const rig *r, const char *dir) {
     }
     CHECK_OK(omm_dataset_documents(data, names, TEXTS, r->tokenizer, "<|endoftext|>", 64));
     CHECK_EQ(omm_dataset_count(*data), DOCUMENTS);
+}
+
+/* Examples of two tokens, the shortest: as many as fit. */
+static void shortest(const rig *r, const char *dir) {
+    char path[512];
+    const char *const paths[] = {path};
+    omm_dataset *data = NULL;
+    uint64_t tokens = 0;
+    snprintf(path, sizeof path, "%s/shortest.txt", dir);
+    CHECK_OK(omm_file_write_fast(path,
+                                 omm_bytes_str("a<|endoftext|>a<|endoftext|>a<|endoftext|>a"
+                                               "<|endoftext|>a<|endoftext|>a<|endoftext|>"),
+                                 0644));
+    CHECK_OK(omm_dataset_documents(&data, paths, 1, r->tokenizer, "<|endoftext|>", 64));
+    CHECK(omm_dataset_count(data) == 6 && omm_dataset_tokens(data) == 12);
+    CHECK_EQ(first_batch(&tokens, data, 10), 5);
+    CHECK_EQ(tokens, 10);
+    omm_dataset_close(data);
 }
 
 /* Which example comes when, batch by batch. */
@@ -210,11 +253,13 @@ int main(void) {
         batches(both);
         too_long(both[1]);
         exactly_full(both[0]);
+        cut_again(both[0]);
         packing_and_streams(&r, both);
         omm_dataset_close(both[0]);
         omm_dataset_close(both[1]);
     }
     listed_texts(&r, dir);
+    shortest(&r, dir);
     omm_tokenizer_close(r.tokenizer);
     omm_model_fini(&r.model);
     omm_compute_fini(&r.compute);

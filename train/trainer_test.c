@@ -1,7 +1,10 @@
 /* The trainer's promises: exact resume, damaged checkpoints refused, cancel and NaN change nothing,
  * frozen halves stay, the chain, allocation failures. */
+#include "batch.h"
 #include "test_model.h"
+#include "trainer_internal.h"
 
+#include "omm/file.h"
 #include "omm/mem.h"
 
 #include <math.h>
@@ -116,29 +119,184 @@ static void damaged_checkpoints(rig *r) {
     omm_buf_fini(&after);
 }
 
-/* What was made with another model, seed or data is not gone on with. */
-static void foreign_checkpoints(rig *r) {
-    static const char *const said[] = {"other weights", "another seed", "data set"};
+/* Sealed anew with this u32 there: whole, but not what it says it is. */
+static void contradicts(omm_trainer *t, const omm_buf *sound, size_t at, uint32_t bits,
+                        const char *says) {
+    omm_buf bytes;
+    omm_buf_init(&bytes, 64 << 20);
+    CHECK_OK(omm_buf_append(&bytes, sound->data, sound->size - sizeof(omm_digest)));
+    omm_put_u32(bytes.data + at, bits);
+    CHECK_OK(omm_hash_seal(&bytes, 0));
+    CHECK_ERR(omm_trainer_resume(t, omm_buf_view(&bytes)), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), says) != NULL);
+    omm_buf_fini(&bytes);
+}
+
+/* One step more than the recipe has, with its loss and its digest. */
+static void one_step_more(omm_trainer *t, const omm_buf *sound, size_t step_at) {
+    const size_t losses_at = step_at + 4 + 4 * sizeof(uint64_t),
+                 chain_at = losses_at + 4 * (size_t)t->step;
+    const uint8_t more[sizeof(omm_digest)] = {0};
+    omm_buf bytes;
+    omm_buf_init(&bytes, 64 << 20);
+    CHECK_OK(omm_buf_append(&bytes, sound->data, chain_at));
+    CHECK_OK(omm_buf_append(&bytes, more, 4));
+    CHECK_OK(omm_buf_append(&bytes, more, sizeof more));
+    CHECK_OK(omm_buf_append(&bytes, sound->data + chain_at,
+                            sound->size - chain_at - sizeof(omm_digest)));
+    omm_put_u32(bytes.data + step_at, t->step + 1);
+    CHECK_OK(omm_hash_seal(&bytes, 0));
+    CHECK_ERR(omm_trainer_resume(t, omm_buf_view(&bytes)), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "contradicts itself") != NULL);
+    omm_buf_fini(&bytes);
+}
+
+/* checkpoint.c has the layout: the counts of its head, and a number in every part of its floats. */
+static void contradictions(rig *r) {
     omm_trainer *t = open_trainer(r);
-    omm_dataset *data = NULL;
     omm_buf saved;
     omm_buf_init(&saved, 64 << 20);
+    CHECK_OK(omm_trainer_run(t));
+    CHECK_OK(omm_trainer_save(t, &saved));
+    const size_t step_at = 8 + omm_recipe_bytes(&t->recipe) + CHECKPOINT_IDENTITY_BYTES;
+    const size_t floats = t->lora.value_count + t->core.c.value_count + t->state.m + t->state.v;
+    const size_t values_at = saved.size - sizeof(omm_digest) - floats * sizeof(float);
+    const size_t parts[] = {t->lora.value_count, t->core.c.value_count, t->state.m, t->state.v};
+    CHECK_EQ(omm_get_u32(saved.data + step_at), t->step);
+    one_step_more(t, &saved, step_at);
+    contradicts(t, &saved, step_at + 4 + 3 * sizeof(uint64_t), (uint32_t)t->lora.value_count + 1,
+                "contradicts itself");
+    for (size_t i = 0, at = values_at; i < 4; at += parts[i++] * sizeof(float)) {
+        if (!parts[i]) continue;
+        CHECK(parts[i] >= 4);
+        contradicts(t, &saved, at, 0x7fc00000, "not finite");
+        contradicts(t, &saved, at + (parts[i] - 1) * sizeof(float), 0xff800000, "not finite");
+    }
+    omm_buf_fini(&saved);
+    omm_trainer_close(t);
+}
+
+/* Each size of a model and its architecture tell it from others, and so do seed, data, start and the rest. */
+static void identities(const rig *r) {
+    const omm_seed seed = omm_seed_from_u64(1), other = omm_seed_from_u64(2);
+    const omm_digest zero = {{0}}, one = {{1}};
+    const omm_bytes more = omm_bytes_str("more");
+    const checkpoint_identity is =
+        checkpoint_identity_of(&r->base.model, &zero, &seed, r->base.data, &zero, more);
+    for (size_t i = 0; i < 9; i++) {
+        omm_model model = r->base.model;
+        omm_model_dims *const d = &model.dims;
+        uint32_t *const sizes[] = {&d->layers,   &d->d_model,  &d->d_ff, &d->heads,
+                                   &d->kv_heads, &d->head_dim, &d->vocab};
+        if (i < 7) ++*sizes[i];
+        if (i == 7) model.lora_shape.architecture[0]++;
+        const checkpoint_identity x =
+            checkpoint_identity_of(&model, i == 8 ? &one : &zero, &seed, r->base.data, &zero, more);
+        CHECK(!omm_digest_equal(&x.model, &is.model) && omm_digest_equal(&x.run, &is.run));
+    }
+    for (size_t i = 0; i < 3; i++) {
+        const checkpoint_identity x =
+            checkpoint_identity_of(&r->base.model, &zero, i == 0 ? &other : &seed, r->base.data,
+                                   i == 1 ? &one : &zero, i == 2 ? omm_bytes_str("less") : more);
+        CHECK(omm_digest_equal(&x.model, &is.model) && !omm_digest_equal(&x.run, &is.run));
+    }
+}
+
+/* Other micro-batches go on, and end with the same bytes. */
+static void goes_on_with_other_micro_batches(rig *r) {
+    rig other = *r;
+    other.base.recipe.micro_tokens = 1;
+    omm_trainer *whole = open_trainer(r), *first = open_trainer(r), *second = open_trainer(&other);
+    omm_buf saved;
+    omm_buf_init(&saved, 64 << 20);
+    CHECK_OK(omm_trainer_step(first, NULL));
+    CHECK_OK(omm_trainer_save(first, &saved));
+    CHECK_OK(omm_trainer_resume(second, omm_buf_view(&saved)));
+    CHECK_OK(omm_trainer_run(second));
+    CHECK_OK(omm_trainer_run(whole));
+    CHECK(same_values(whole, second));
+    omm_buf_fini(&saved);
+    omm_trainer_close(whole);
+    omm_trainer_close(first);
+    omm_trainer_close(second);
+}
+
+/* The same lines, but everything in them is learned. */
+static void learn_all(omm_dataset **out, const rig *r) {
+    const omm_dataset_options options = {.loss = OMM_LOSS_ALL};
+    const omm_digest lines = omm_dataset_digest(r->base.data);
+    size_t size = 0;
+    char path[512];
+    omm_buf text;
+    omm_buf_init(&text, 16 << 20);
+    test_path(path, "scenarios/base/train.jsonl");
+    CHECK_OK(omm_file_read(&text, path));
+    for (size_t n = omm_dataset_count(r->base.data); n > 0;) n -= text.data[size++] == '\n';
+    CHECK_OK(
+        omm_dataset_parse(out, omm_bytes_of(text.data, size), "all", r->base.tokenizer, &options));
+    const omm_digest same = omm_dataset_digest(*out);
+    CHECK(omm_digest_equal(&lines, &same));
+    CHECK(omm_dataset_learned(*out) > omm_dataset_learned(r->base.data));
+    omm_buf_fini(&text);
+}
+
+/* What was made with another model, seed, data, or choice of what is learned of it, is not gone on with. */
+static void foreign_checkpoints(rig *r) {
+    static const char *const said[] = {"other weights", "another seed", "data set",
+                                       "choice of what is learned"};
+    omm_trainer *t = open_trainer(r);
+    omm_dataset *data = NULL, *all = NULL;
+    omm_buf saved;
+    omm_buf_init(&saved, 64 << 20);
+    learn_all(&all, r);
     CHECK_OK(omm_trainer_step(t, NULL));
     CHECK_OK(omm_trainer_save(t, &saved));
     test_data_open(&data, "train.jsonl", omm_dataset_count(r->base.data) - 1, r->base.tokenizer);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         omm_trainer_options options = options_of(r);
         omm_trainer *foreign = NULL;
         if (i == 0) options.model_digest.b[31] = 1;
         if (i == 1) options.seed = omm_seed_from_u64(2);
         if (i == 2) options.data = data;
+        if (i == 3) options.data = all;
         CHECK_OK(omm_trainer_open(&foreign, &options));
         CHECK_ERR(omm_trainer_resume(foreign, omm_buf_view(&saved)), OMM_ERR_MISMATCH);
         CHECK(strstr(omm_err_sentence(), said[i]) != NULL);
         omm_trainer_close(foreign);
     }
     omm_dataset_close(data);
+    omm_dataset_close(all);
     omm_trainer_close(t);
+    omm_buf_fini(&saved);
+}
+
+/* Nor what began with the same values at another scale, or with others, where the start says the layout. */
+static void foreign_starts(rig *r) {
+    omm_lora starts[3];
+    omm_trainer *t[3] = {0};
+    omm_buf saved;
+    omm_buf_init(&saved, 64 << 20);
+    for (size_t i = 0; i < 3; i++) {
+        omm_trainer_options options = options_of(r);
+        test_adapter(&starts[i], &r->base.model, 3, r->base.recipe.targets, 3);
+        if (i == 1) starts[i].tensors[0].scale = starts[i].tensors[1].scale *= 2;
+        if (i == 2) starts[i].values[0] += 1;
+        options.start = &starts[i];
+        options.like_start = true;
+        CHECK_OK(omm_trainer_open(&t[i], &options));
+        const omm_lora_spec *is = &omm_trainer_adapter(t[i])->spec, *was = &starts[i].spec;
+        CHECK(is->rank == was->rank && is->alpha == was->alpha && is->targets == was->targets);
+    }
+    CHECK_OK(omm_trainer_save(t[0], &saved));
+    for (size_t i = 1; i < 3; i++) {
+        CHECK_ERR(omm_trainer_resume(t[i], omm_buf_view(&saved)), OMM_ERR_MISMATCH);
+        CHECK(strstr(omm_err_sentence(), "start or choice of what is learned") != NULL);
+    }
+    CHECK_OK(omm_trainer_resume(t[0], omm_buf_view(&saved)));
+    for (size_t i = 0; i < 3; i++) {
+        omm_trainer_close(t[i]);
+        omm_lora_fini(&starts[i]);
+    }
     omm_buf_fini(&saved);
 }
 
@@ -148,6 +306,8 @@ static void cancel_changes_nothing(rig *r) {
     CHECK_OK(omm_trainer_step(other, NULL));
     r->stop = true;
     CHECK_ERR(omm_trainer_step(t, NULL), OMM_ERR_CANCELLED);
+    CHECK(strstr(omm_err_sentence(), "stopped in step 2") != NULL);
+    CHECK_ERR(omm_trainer_run(t), OMM_ERR_CANCELLED);
     r->stop = false;
     CHECK(same_values(t, other));
     CHECK_OK(omm_trainer_run(t));
@@ -301,6 +461,95 @@ static void seeds_matter(rig *r) {
     omm_trainer_close(c);
 }
 
+/* The digest after a step with this lane, of the start if there is one, all or only the first example. */
+static omm_digest digest_of_lane(const rig *r, const omm_lora *start, uint32_t lane, float dropout,
+                                 bool one) {
+    rig other = *r;
+    bool keep[64] = {true};
+    omm_dataset *first = NULL;
+    omm_trainer *t = NULL;
+    other.base.recipe.seed_lane = lane;
+    other.base.recipe.dropout = dropout;
+    omm_trainer_options options = options_of(&other);
+    options.start = start;
+    if (one) CHECK_OK(omm_dataset_pick(&first, r->base.data, keep));
+    if (one) options.data = first;
+    CHECK_OK(omm_trainer_open(&t, &options));
+    if (start) CHECK_OK(omm_trainer_step(t, NULL));
+    const omm_digest digest = omm_trainer_chain(t, start ? 1 : 0);
+    omm_trainer_close(t);
+    omm_dataset_close(first);
+    return digest;
+}
+
+/* Every random number comes of it: those of a start, of the order of examples, and of dropout. */
+static void lanes_matter(const rig *r) {
+    static const struct {
+        bool starts, one;
+        float dropout;
+        bool differs;
+    } cases[] = {{false, true, 0, true},   /* the first A */
+                 {true, false, 0, true},   /* which examples come first */
+                 {true, true, 0.5F, true}, /* what is dropped */
+                 {true, true, 0, false}};
+    omm_lora start;
+    test_adapter(&start, &r->base.model, r->base.recipe.rank, r->base.recipe.targets, 4);
+    set_alpha(&start, r->base.recipe.alpha);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        omm_digest d[2];
+        for (uint32_t lane = 0; lane < 2; lane++)
+            d[lane] = digest_of_lane(r, cases[i].starts ? &start : NULL, lane, cases[i].dropout,
+                                     cases[i].one);
+        CHECK_EQ(!omm_digest_equal(&d[0], &d[1]), cases[i].differs);
+    }
+    omm_lora_fini(&start);
+}
+
+/* Of each step its own tokens, of the run their sums. */
+static void reports_add_up(rig *r) {
+    omm_trainer *t = open_trainer(r);
+    uint64_t tokens = 0, learned = 0;
+    for (uint32_t step = 1; !omm_trainer_is_done(t); step++) {
+        omm_step_report report;
+        CHECK_OK(omm_trainer_step(t, &report));
+        tokens += report.tokens;
+        learned += report.learned;
+        const omm_train_result sums = omm_trainer_result(t);
+        CHECK(sums.tokens == tokens && sums.learned == learned && sums.steps == step);
+        CHECK(report.step == step && report.tokens <= r->base.recipe.batch_tokens);
+        CHECK(report.learning_rate > 0 && report.grad_norm > 0 && report.loss > 0);
+    }
+    omm_trainer_close(t);
+}
+
+/* Rows of a pass: what is asked for, or the recipe's; no more than a batch or the data have; the longest at least. */
+static void rows_of_a_pass(const rig *r) {
+    const size_t all = omm_dataset_tokens(r->base.data);
+    omm_recipe recipe = r->base.recipe;
+    recipe.micro_tokens = 40;
+    recipe.batch_tokens = 50;
+    CHECK_EQ(batch_rows_max(&recipe, r->base.data, 10, 0), 40);
+    CHECK_EQ(batch_rows_max(&recipe, r->base.data, 10, 45), 45);
+    CHECK_EQ(batch_rows_max(&recipe, r->base.data, 10, 60), 50);
+    CHECK_EQ(batch_rows_max(&recipe, r->base.data, 70, 60), 70);
+    recipe.batch_tokens = (uint32_t)all + 9;
+    CHECK_EQ(batch_rows_max(&recipe, r->base.data, 10, (uint32_t)all + 5), all);
+}
+
+/* Means of the first and the last eighth of the steps, rounded up. */
+static void first_and_last(void) {
+    static const float losses[17] = {[0] = 8, [1] = 4, [2] = 3, [14] = 1.5F, [15] = 0.5F, [16] = 1};
+    static const struct {
+        uint32_t steps;
+        float first, last;
+    } cases[] = {{0, 0, 0}, {1, 8, 8}, {3, 8, 3}, {8, 8, 0}, {9, 6, 0}, {16, 6, 1}, {17, 5, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const omm_train_result x = trainer_result_of(losses, cases[i].steps, 9, 7);
+        CHECK(x.loss_first == cases[i].first && x.loss_last == cases[i].last);
+        CHECK(x.steps == cases[i].steps && x.tokens == 9 && x.learned == 7);
+    }
+}
+
 int main(void) {
     rig r = {0};
     test_rig_open(&r.base, 7);
@@ -316,12 +565,17 @@ int main(void) {
     other.base.recipe.learning_rate = 0.05F;
     resume_is_exact(&other);
     damaged_checkpoints(&other);
+    contradictions(&other);
     other.base.recipe = r.base.recipe;
     other.base.recipe.optimizer = OMM_RECIPE_ADAFACTOR;
     resume_is_exact(&other);
     damaged_checkpoints(&other);
     damaged_checkpoints(&r);
     foreign_checkpoints(&r);
+    foreign_starts(&r);
+    contradictions(&r);
+    identities(&r);
+    goes_on_with_other_micro_batches(&r);
     cancel_changes_nothing(&r);
     overflow_names_the_step(&r);
     large_gradient_names_its_tensor(&r);
@@ -329,6 +583,10 @@ int main(void) {
     frozen_half_stays(&r, OMM_RECIPE_PARTS_B);
     chain(&r);
     seeds_matter(&r);
+    lanes_matter(&r);
+    first_and_last();
+    rows_of_a_pass(&r);
+    reports_add_up(&r);
     allocations_fail(&r);
     test_rig_close(&r.base);
     CHECK_EQ(omm_mem_live(), 0);

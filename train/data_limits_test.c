@@ -1,0 +1,263 @@
+/* data_limits_test.c - limits of data sets: options, lines, pieces of texts, what is cut, dropped, named and kept. */
+#include "test_data.h"
+
+#include "omm/data_reader.h"
+#include "omm/mem.h"
+
+#include <stdlib.h>
+
+static char *letters(char *out, size_t count) {
+    memset(out, 'n', count);
+    out[count] = 0;
+    return out;
+}
+
+static void option_limits(void) {
+    char long_text[OMM_DATASET_SEPARATOR_BYTES_MAX + 2];
+    for (int beyond = 0; beyond < 2; beyond++) {
+        omm_dataset *data = NULL;
+        omm_dataset_options o[3] = {s_detect, s_detect, s_detect};
+        o[0].seq_max = (1U << 20) + (uint32_t)beyond;
+        for (size_t i = 0; i < 3; i++) {
+            if (i == 1)
+                o[i].separator =
+                    letters(long_text, OMM_DATASET_SEPARATOR_BYTES_MAX + (size_t)beyond);
+            if (i == 2)
+                o[i].client_default =
+                    letters(long_text, OMM_DATASET_NAME_BYTES_MAX + (size_t)beyond);
+            CHECK_EQ(parse(&data, "a text", &o[i]), beyond ? OMM_ERR_CONFIG : OMM_OK);
+            omm_dataset_close(data);
+        }
+    }
+}
+
+/* Names of 128 bytes, chats of 256 messages, and not one more. */
+static void line_limits(void) {
+    static const char *const keys[] = {"client", "skill"};
+    char name[OMM_DATASET_NAME_BYTES_MAX + 2];
+    omm_dataset *data = NULL;
+    omm_buf text;
+    omm_buf_init(&text, 1 << 20);
+    for (size_t i = 0; i < 4; i++) {
+        omm_buf_clear(&text);
+        letters(name, OMM_DATASET_NAME_BYTES_MAX + i % 2);
+        CHECK_OK(omm_buf_printf(&text, "{\"prompt\": \"a\", \"completion\": \"b\", \"%s\": \"%s\"}",
+                                keys[i / 2], name));
+        CHECK_OK(omm_buf_append(&text, "", 1));
+        CHECK_EQ(parse(&data, (const char *)text.data, &s_detect), i % 2 ? OMM_ERR_FORMAT : OMM_OK);
+        CHECK(i % 2 == 0 || strstr(omm_err_sentence(), ": over 128 bytes") != NULL);
+        omm_dataset_close(data);
+    }
+    for (size_t beyond = 0; beyond < 2; beyond++) {
+        omm_buf_clear(&text);
+        CHECK_OK(omm_buf_printf(&text, "{\"messages\": ["));
+        for (size_t i = 0; i < 256 + beyond; i++)
+            CHECK_OK(omm_buf_printf(&text, "%s{\"role\": \"%s\", \"content\": \"a\"}",
+                                    i ? ", " : "", i % 2 ? "assistant" : "user"));
+        CHECK_OK(omm_buf_append(&text, "]}", 3));
+        CHECK_EQ(parse(&data, (const char *)text.data, &s_detect),
+                 beyond ? OMM_ERR_FORMAT : OMM_OK);
+        CHECK(!beyond || strstr(omm_err_sentence(), "a list of 1 to 256 messages") != NULL);
+        omm_dataset_close(data);
+    }
+    omm_buf_fini(&text);
+}
+
+/* What was cut is counted, and so is what has nothing left; without a limit examples end at 32,768 tokens. */
+static void cut_and_dropped(void) {
+    omm_dataset *data = NULL;
+    omm_dataset_options o = s_detect;
+    CHECK_OK(parse(&data, CHAT COMPLETION,
+                   &(omm_dataset_options){.client_default = "x", .skip_bad = true}));
+    CHECK_EQ(omm_dataset_seq_max(data), 32768);
+    CHECK(omm_dataset_totals(data)->truncated == 0 && omm_dataset_dropped(data) == 0);
+    o.seq_max = omm_dataset_example(data, 0)->count;
+    omm_dataset_close(data);
+    CHECK_OK(parse(&data, CHAT, &o));
+    CHECK_EQ(omm_dataset_totals(data)->truncated, 0); /* just as long */
+    omm_dataset_close(data);
+    o.seq_max--;
+    CHECK_OK(parse(&data, CHAT CHAT, &o));
+    CHECK(omm_dataset_totals(data)->truncated == 2 && omm_dataset_dropped(data) == 0);
+    CHECK_EQ(omm_dataset_totals(data)->longest, o.seq_max);
+    omm_dataset_close(data);
+}
+
+static void long_line(void) {
+    static char text[OMM_DATASET_LINE_BYTES_MAX + 4096];
+    static const char frame[] = "{\"prompt\": \"\", \"completion\": \"x\", \"more\": \"";
+    omm_dataset *data = NULL;
+    omm_dataset_options o = s_detect;
+    memset(text, 'y', sizeof text);
+    memcpy(text, frame, sizeof frame - 1);
+    memcpy(text + OMM_DATASET_LINE_BYTES_MAX - 2, "\"}\n", 4);
+    CHECK_OK(parse(&data, text, &o)); /* exactly at the limit */
+    omm_dataset_close(data);
+    memcpy(text + OMM_DATASET_LINE_BYTES_MAX - 2, "y\"}\n" COMPLETION, sizeof COMPLETION + 4);
+    CHECK_ERR(parse(&data, text, &o), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "t:1: line of 1048577 bytes; at most 1048576"));
+    o.skip_bad = true;
+    CHECK_OK(parse(&data, text, &o));
+    CHECK_EQ(omm_dataset_totals(data)->bad_by[OMM_DATA_BAD_LENGTH], 1);
+    CHECK_EQ(omm_dataset_example(data, 0)->line, 2);
+    omm_dataset_close(data);
+}
+
+/* Far longer than it may be: left out as one line, from memory and from a file. */
+static void very_long_line(void) {
+    enum { LINE = 2 * OMM_DATASET_LINE_BYTES_MAX + 4321 };
+    char path[128];
+    omm_buf text;
+    omm_dataset *data[2] = {0};
+    omm_dataset_options o = s_detect;
+    omm_buf_init(&text, 1 << 22);
+    CHECK_OK(omm_buf_append(&text, COMPLETION, sizeof COMPLETION - 1));
+    uint8_t *line = NULL;
+    CHECK_OK(omm_buf_extend(&text, &line, LINE));
+    memset(line, 'y', LINE);
+    CHECK_OK(omm_buf_append(&text, "\n" COMPLETION, sizeof COMPLETION));
+    write_file(path, "very_long.jsonl", omm_buf_view(&text));
+    CHECK_ERR(omm_dataset_load(&data[0], path, s_tokenizer, &o), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), ":2: line of 2101473 bytes; at most 1048576") != NULL);
+    o.skip_bad = true;
+    CHECK_OK(omm_dataset_load(&data[0], path, s_tokenizer, &o));
+    CHECK_OK(omm_dataset_stream(&data[1], path, s_tokenizer, &o));
+    for (int i = 0; i < 2; i++) {
+        const omm_data_totals *t = omm_dataset_totals(data[i]);
+        CHECK(t->examples == 2 && t->bad == 1 && t->bad_by[OMM_DATA_BAD_LENGTH] == 1);
+    }
+    CHECK_EQ(omm_dataset_example(data[0], 1)->line, 3);
+    omm_dataset_close(data[0]);
+    omm_dataset_close(data[1]);
+    omm_buf_fini(&text);
+}
+
+/* A text in pieces of 64 KiB: cut after a line, else before the last character of several bytes, though it be whole. */
+static void pieces(void) {
+    enum { PIECE = OMM_DATASET_PIECE_BYTES_MAX };
+    static const struct {
+        const char *begins, *goes_on;
+        size_t newline_at, first; /* 0: no newline; bytes of the first piece */
+    } cases[] = {{"", "ab", 0, PIECE},
+                 {"", "ab", 60000, 60001},
+                 {"a", "\xe2\x82\xac", 0, PIECE - 3},
+                 {"ab", "\xe2\x82\xac", 0, PIECE - 2},
+                 {"", "\xe2\x82\xac", 0, PIECE - 1},
+                 {"", "\xc3\xa9", 0, PIECE - 2},
+                 {"a", "\xc3\xa9", 0, PIECE - 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        omm_dataset *data = NULL;
+        omm_dataset_options o = s_detect;
+        omm_buf text, first;
+        omm_buf_init(&text, 1 << 18);
+        omm_buf_init(&first, 1 << 18);
+        o.seq_max = 1 << 20; /* a piece is an example */
+        CHECK_OK(omm_buf_append(&text, cases[i].begins, strlen(cases[i].begins)));
+        while (text.size < 2 * PIECE - 4)
+            CHECK_OK(omm_buf_append(&text, cases[i].goes_on, strlen(cases[i].goes_on)));
+        if (cases[i].newline_at) text.data[cases[i].newline_at] = '\n';
+        CHECK_OK(omm_dataset_parse(&data, omm_buf_view(&text), "t", s_tokenizer, &o));
+        CHECK_EQ(omm_dataset_count(data), cases[i].newline_at ? 3 : 2);
+        const omm_example *e = omm_dataset_example(data, 0);
+        CHECK_OK(omm_tokenizer_decode(&first, s_tokenizer, e->ids, e->count, 0));
+        CHECK_EQ(first.size, cases[i].first);
+        CHECK(same_bytes(first.data, text.data, first.size));
+        CHECK_EQ(omm_dataset_example(data, 1)->line, cases[i].newline_at ? 2 : 1);
+        omm_dataset_close(data);
+        omm_buf_fini(&text);
+        omm_buf_fini(&first);
+    }
+}
+
+/* Blocks that a reader keeps after each of 200 equal lines has been read. */
+static size_t blocks_kept(const char *path, size_t cache_bytes) {
+    omm_dataset *data = NULL;
+    omm_data_reader *reader = NULL;
+    omm_dataset_options o = s_detect;
+    o.cache_bytes_max = cache_bytes;
+    CHECK_OK(omm_dataset_stream(&data, path, s_tokenizer, &o));
+    CHECK_OK(omm_data_reader_open(&reader, data));
+    omm_data_reader_release(reader);
+    const size_t before = omm_mem_live();
+    for (size_t i = 0; i < omm_dataset_count(data); i++) {
+        omm_example e;
+        CHECK_OK(omm_data_reader_take(reader, &e, i));
+        omm_data_reader_release(reader);
+    }
+    const size_t live = omm_mem_live();
+    omm_data_reader_close(reader);
+    omm_dataset_close(data);
+    return live - before;
+}
+
+/* A reader keeps what fits, and nothing larger than a quarter of that. */
+static void a_cache_has_its_limit(void) {
+    char path[128];
+    omm_buf text;
+    omm_dataset *data = NULL;
+    omm_buf_init(&text, 1 << 16);
+    for (int i = 0; i < 200; i++)
+        CHECK_OK(omm_buf_append(&text, COMPLETION, sizeof COMPLETION - 1));
+    write_file(path, "cache.jsonl", omm_buf_view(&text));
+    omm_buf_fini(&text);
+    CHECK_OK(parse(&data, COMPLETION, &s_detect));
+    const omm_example *e = omm_dataset_example(data, 0);
+    const size_t bytes = e->count * (sizeof *e->ids + 1) + strlen(e->client) + strlen(e->skill) +
+                         strlen(e->reply) + 3;
+    omm_dataset_close(data);
+    const size_t less = blocks_kept(path, 4 * bytes - 1), four = blocks_kept(path, 4 * bytes);
+    CHECK(four - less >= 3 && four - less <= 4);
+    CHECK(blocks_kept(path, 9 * bytes + 1) - less <= 9);
+}
+
+/* In memory an example may be asked for shorter than it is: so many tokens, and what is learned in them. */
+static void shorter_than_it_is(void) {
+    omm_dataset *data = NULL;
+    CHECK_OK(parse(&data, CHAT, &s_detect));
+    const omm_example *e = omm_dataset_example(data, 0);
+    for (uint32_t seq = 1; seq <= e->count + 1; seq++) {
+        uint32_t tokens = 0, learned = 0, sum = 0;
+        for (uint32_t i = 0; i < seq && i < e->count; i++) sum += e->learn[i];
+        omm_dataset_size(&tokens, &learned, data, 0, seq);
+        CHECK(tokens == (seq < e->count ? seq : e->count) && learned == sum);
+    }
+    omm_dataset_close(data);
+}
+
+/* The first five bad lines are named, all are counted. */
+static void bad_lines_shown(void) {
+    omm_dataset *data = NULL;
+    omm_dataset_options o = s_detect;
+    o.skip_bad = true;
+    CHECK_OK(parse(&data, CHAT "1\n\n2\n{}\n3\n4\n\n" CHAT, &o));
+    const omm_data_totals *t = omm_dataset_totals(data);
+    CHECK(t->bad == 7 && t->examples == 2 && omm_dataset_example(data, 1)->line == 9);
+    CHECK(t->bad_by[OMM_DATA_BAD_EMPTY] == 2 && t->bad_by[OMM_DATA_BAD_JSON] == 4);
+    CHECK_EQ(t->bad_by[OMM_DATA_BAD_MESSAGES], 1);
+    for (unsigned i = 0; i < OMM_DATA_BAD_SHOWN; i++) {
+        char begins[16];
+        const int size = snprintf(begins, sizeof begins, "t:%u:", i + 2);
+        CHECK(strncmp(t->bad_first[i], begins, (size_t)size) == 0);
+    }
+    omm_dataset_close(data);
+}
+
+int main(void) {
+    omm_tokenizer *tokenizer = NULL;
+    CHECK(mkdtemp(s_dir));
+    test_tokenizer_open(&tokenizer);
+    s_tokenizer = tokenizer;
+    option_limits();
+    line_limits();
+    cut_and_dropped();
+    long_line();
+    very_long_line();
+    pieces();
+    bad_lines_shown();
+    shorter_than_it_is();
+    a_cache_has_its_limit();
+    omm_tokenizer_close(tokenizer);
+    CHECK_OK(omm_dir_remove(s_dir));
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
