@@ -130,6 +130,21 @@ static void junk_inside(const kit *k, omm_buf *envelope) {
     CHECK_OK(omm_envelope_seal(envelope, OMM_CONTEXT_SUBMISSION, omm_bytes_str("no submission"),
                                &k->nodes[SOMEBODY]));
 }
+/* A good one, but for a loss that no encoder of ours writes. */
+static void no_number(const kit *k, omm_buf *envelope) {
+    omm_envelope env;
+    omm_buf payload;
+    omm_buf_init(&payload, BUF_MAX);
+    CHECK_OK(omm_envelope_open(&env, omm_buf_view(envelope)));
+    CHECK_OK(omm_buf_append(&payload, env.payload.data, env.payload.size));
+    uint8_t *loss = memmem(payload.data, payload.size, "\x5d\0\0\x40\x40", 5); /* before: 3 */
+    CHECK(loss != NULL);
+    if (loss) memset(loss + 3, 0xff, 2);
+    omm_buf_clear(envelope);
+    CHECK_OK(omm_envelope_seal(envelope, OMM_CONTEXT_SUBMISSION, omm_buf_view(&payload),
+                               &k->nodes[SOMEBODY]));
+    omm_buf_fini(&payload);
+}
 static void too_large(const kit *k, omm_buf *envelope) {
     (void)k;
     lengthen(envelope, OMM_ENVELOPE_BYTES_MAX + 1);
@@ -168,6 +183,7 @@ static const refusal_case s_cases[] = {
     {"junk", {OF_NODE("FORMAT", .spoil = junk, NAMELESS)}, NULL, false},
     {"too large for an envelope", {OF_NODE("SIZE", .spoil = too_large, NAMELESS)}, NULL, false},
     {"junk in an envelope", {OF_NODE("FORMAT", .spoil = junk_inside)}, NULL, false},
+    {"a loss that is no number", {OF_NODE("VALUE", .spoil = no_number)}, NULL, false},
     {"another run", {OF_NODE("ROUND", .write = run_id)}, NULL, false},
     {"another round", {OF_NODE("ROUND", .write = next_round)}, NULL, false},
     {"another nonce", {OF_NODE("ROUND", .write = nonce)}, NULL, false},
@@ -270,6 +286,10 @@ static const refusal_case s_cases[] = {
     {"junk", {OF_NODE("SIGNATURE", .spoil = junk, NAMELESS)}, "SIGNATURE: is no envelope", false},
     {"junk", {OF_NODE("VALUE", .spoil = junk, NAMELESS)}, "VALUE: is no envelope", false},
     {"junk in an envelope", {OF_NODE("BASE", .spoil = junk_inside)}, "is no submission: ", false},
+    {"a loss that is no number",
+     {OF_NODE("BASE", .spoil = no_number)},
+     "is no submission: loss_before is ",
+     false},
     {"a replay", {OF_NODE("BASE", .write = first_round)}, "its round is another", false},
     {"another nonce", {OF_NODE("NOT_SELECTED", .write = nonce)}, "its nonce is another", false},
     {"another offer", {OF_NODE("LATE", .write = offer)}, "does not name the round's offer", false},

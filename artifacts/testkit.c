@@ -943,3 +943,21 @@ bool kit_names(const omm_verify_report *report, const char *check, const char *p
             return true;
     return false;
 }
+
+void kit_fails(const kit *k, const char *dir, const char *check, const char *path,
+               const char *said) {
+    omm_verify_report r;
+    bool found = false;
+    kit_verify(&r, dir, &k->bundle.public_key);
+    for (size_t i = 0; i < r.failure_count; i++)
+        found = found ||
+                (strcmp(r.failures[i].check, check) == 0 && strcmp(r.failures[i].path, path) == 0 &&
+                 strncmp(r.failures[i].reason, said, strlen(said)) == 0);
+    for (size_t i = 0; !found && i < r.failure_count; i++)
+        fprintf(stderr, "%s: %s: %s\n", r.failures[i].check, r.failures[i].path,
+                r.failures[i].reason);
+    if (!found) fprintf(stderr, "not said: %s: %s: %s\n", check, path, said);
+    CHECK(found && !r.intact && !r.passed);
+    omm_verify_report_fini(&r);
+    CHECK_OK(omm_dir_remove(dir));
+}

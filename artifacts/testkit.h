@@ -98,5 +98,9 @@ void kit_reseal(const char *dir, const omm_key *key, bool judge);
 void kit_verify(omm_verify_report *report, const char *dir, const omm_public_key *trusted);
 /* A failure of `check` (NULL: any) that names `path`. */
 bool kit_names(const omm_verify_report *report, const char *check, const char *path);
+/* Verify the copy at `dir` with the bundle's key: `check` fails at `path`, in words that begin with `said`.  The folder is
+ * removed. */
+void kit_fails(const kit *k, const char *dir, const char *check, const char *path,
+               const char *said);
 
 #endif

@@ -146,6 +146,37 @@ static void test_spellings(void) {
     omm_buf_fini(&out);
 }
 
+/* Context, key and signature have one size each; where they have another, what follows is not where it is looked for. */
+static void test_field_sizes(void) {
+    static const struct {
+        const char *name;
+        size_t length, size; /* where the length stands, and what it is */
+    } fields[] = {{"context", 1, 32}, {"key", 42, 32}, {"signature", 76, 64}};
+    omm_buf out, other;
+    omm_envelope e;
+    seal(&out, omm_bytes_str("hello"));
+    omm_buf_init(&other, 1000);
+    for (unsigned i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        const size_t end = fields[i].length + 1 + fields[i].size;
+        CHECK_EQ(out.data[fields[i].length], fields[i].size);
+        for (size_t size = fields[i].size - 1; size <= fields[i].size + 1; size += 2) {
+            char said[64];
+            const size_t kept = size < fields[i].size ? end - 1 : end;
+            omm_buf_clear(&other);
+            CHECK_OK(omm_buf_append(&other, out.data, kept));
+            if (kept == end) CHECK_OK(omm_buf_append(&other, "", 1));
+            CHECK_OK(omm_buf_append(&other, out.data + end, out.size - end));
+            other.data[fields[i].length] = (uint8_t)size;
+            snprintf(said, sizeof said, "envelope %s has %zu bytes, not %zu", fields[i].name, size,
+                     fields[i].size);
+            CHECK_ERR(omm_envelope_open(&e, omm_buf_view(&other)), OMM_ERR_REFUSED_FORMAT);
+            CHECK(strcmp(omm_err_sentence(), said) == 0);
+        }
+    }
+    omm_buf_fini(&other);
+    omm_buf_fini(&out);
+}
+
 static void test_limits(void) {
     static uint8_t big[OMM_ENVELOPE_BYTES_MAX + 1];
     static const uint8_t field[3] = {0x0a, 0x01, 'x'};
@@ -197,6 +228,7 @@ int main(void) {
     test_tamper();
     test_forgeries();
     test_spellings();
+    test_field_sizes();
     test_limits();
     test_no_memory();
     CHECK_EQ(omm_mem_live(), 0);

@@ -69,6 +69,24 @@ static void test_offer_limits(void) {
 #undef REFUSED
 }
 
+static void test_canary_limits(void) {
+    static omm_digest nodes[2];
+    omm_offer o;
+    nodes[1].b[0] = 1;
+#define REFUSED(want, ...)                                                                         \
+    o = sample_canary();                                                                           \
+    __VA_ARGS__;                                                                                   \
+    check_offer_refused(&o, want)
+    REFUSED(OMM_ERR_REFUSED_SIZE, o.canary.size = 0);
+    REFUSED(OMM_ERR_REFUSED_SIZE, o.canary.size = OMM_CANARY_BYTES_MAX + 1);
+    REFUSED(OMM_ERR_REFUSED_FORMAT, o.canary.size = OMM_CHUNK_BYTES);
+    REFUSED(OMM_ERR_REFUSED_FORMAT, o.canary.chunk_count = 1);
+    REFUSED(OMM_ERR_REFUSED_FORMAT, o.canary.canonical.b[31] ^= 1);
+    REFUSED(OMM_ERR_REFUSED_SIZE, (o.selected = nodes, o.selected_count = 2));
+    REFUSED(OMM_ERR_REFUSED_SIZE, o.selected_count = 0);
+#undef REFUSED
+}
+
 /* The largest offer that the limits allow travels and decodes. */
 static void test_largest_offer(void) {
     static omm_digest ids[OMM_SELECTED_MAX], chunks[OMM_BLOB_CHUNKS_MAX];
@@ -158,6 +176,16 @@ static void test_submission(void) {
     s.loss_before = -1;
     CHECK_ERR(omm_submission_encode(&s_out, &s), OMM_ERR_REFUSED_VALUE);
     s = sample_submission();
+    s.codec.size = 0;
+    CHECK_ERR(omm_submission_encode(&s_out, &s), OMM_ERR_REFUSED_SIZE);
+    s.codec = omm_bytes_of(steps, OMM_CODEC_FIELD_MAX + 1);
+    CHECK_ERR(omm_submission_encode(&s_out, &s), OMM_ERR_REFUSED_SIZE);
+    s = sample_submission();
+    s.payload.size = 0;
+    CHECK_ERR(omm_submission_encode(&s_out, &s), OMM_ERR_REFUSED_SIZE);
+    s.payload.size = OMM_CHUNK_BYTES + 1; /* of two chunks */
+    CHECK_ERR(omm_submission_encode(&s_out, &s), OMM_ERR_REFUSED_FORMAT);
+    s = sample_submission();
     s.step_digests.size = 7;
     CHECK_ERR(omm_submission_encode(&s_out, &s), OMM_ERR_REFUSED_FORMAT);
     s.step_digests = omm_bytes_of(steps, sizeof steps);
@@ -217,6 +245,125 @@ static void test_receipt(void) {
     r.reason = OMM_ERR_REFUSED_LATE;
     r.sentence = NULL;
     CHECK_OK(omm_receipt_encode(&s_out, &r));
+}
+
+/* --- a digest has 32 bytes, wherever it stands --- */
+
+/* The length whose last byte is before `at` is one less. */
+static void shorten(size_t at) {
+    CHECK(at >= 2);
+    s_out.data[s_out.data[at - 2] & 0x80 ? at - 2 : at - 1]--;
+}
+
+static size_t place_of(const void *what, size_t size) {
+    const uint8_t *at = memmem(s_out.data, s_out.size, what, size);
+    CHECK(at != NULL);
+    return at ? (size_t)(at - s_out.data) : 0;
+}
+
+/* `digest` has lost its last byte; `inside`: what the message begins with that it is a field of, NULL: it is in no other. */
+static void cut(const omm_digest *digest, const void *inside, size_t inside_bytes) {
+    uint8_t whole[33] = {0x20}; /* with its length: samples go on from one to the next */
+    memcpy(whole + 1, digest->b, sizeof digest->b);
+    const size_t at = place_of(whole, sizeof whole) + 1;
+    if (inside) shorten(place_of(inside, inside_bytes));
+    s_out.data[at - 1]--;
+    memmove(s_out.data + at + 31, s_out.data + at + 32, s_out.size - at - 32);
+    s_out.size--;
+}
+
+/* A blob begins with the digest of its bytes. */
+static void cut_in_blob(const omm_digest *digest, const omm_digest *first) {
+    uint8_t head[34] = {0x0a, 0x20};
+    memcpy(head + 2, first->b, sizeof first->b);
+    cut(digest, head, sizeof head);
+}
+
+static void test_short_digests(void) {
+    const omm_offer o = sample_offer(), canary = sample_canary();
+    const omm_submission s = sample_submission();
+    const omm_receipt r = sample_receipt();
+    const omm_close c = sample_close();
+    omm_offer offer;
+    omm_submission submission;
+    omm_receipt receipt;
+    omm_close end;
+#define REFUSED(type, from, into, how)                                                             \
+    fresh();                                                                                       \
+    CHECK_OK(omm_##type##_encode(&s_out, &(from)));                                                \
+    how;                                                                                           \
+    CHECK_ERR(omm_##type##_decode(&(into), omm_buf_view(&s_out), &s_arena),                        \
+              OMM_ERR_REFUSED_FORMAT);                                                             \
+    CHECK(strstr(omm_err_sentence(), " has 31 bytes, not 32") != NULL)
+    REFUSED(offer, o, offer, cut(&o.nonce, NULL, 0));
+    REFUSED(offer, o, offer, cut(&o.base_digest, NULL, 0));
+    REFUSED(offer, o, offer, cut(&o.tokenizer_digest, NULL, 0));
+    REFUSED(offer, o, offer, cut(&o.previous, NULL, 0));
+    REFUSED(offer, o, offer, cut(&o.selected[1], NULL, 0));
+    REFUSED(offer, o, offer, cut(&o.adapter.layout_digest, "\x08\x08\x15", 3));
+    REFUSED(offer, o, offer, cut_in_blob(&o.global.digest, &o.global.digest));
+    REFUSED(offer, o, offer, cut_in_blob(&o.global.canonical, &o.global.digest));
+    REFUSED(offer, o, offer, cut_in_blob(&o.global.chunk_digests[1], &o.global.digest));
+    REFUSED(offer, canary, offer,
+            cut_in_blob(&canary.canary.chunk_digests[0], &canary.canary.digest));
+    REFUSED(submission, s, submission, cut(&s.nonce, NULL, 0));
+    REFUSED(submission, s, submission, cut(&s.offer_digest, NULL, 0));
+    REFUSED(submission, s, submission, cut(&s.base_digest, NULL, 0));
+    REFUSED(submission, s, submission, cut(&s.global_digest, NULL, 0));
+    REFUSED(submission, s, submission, cut(&s.data_commitment, NULL, 0));
+    REFUSED(submission, s, submission, cut(&s.residual_before, NULL, 0));
+    REFUSED(submission, s, submission, cut(&s.residual_after, NULL, 0));
+    REFUSED(submission, s, submission, cut_in_blob(&s.payload.digest, &s.payload.digest));
+    REFUSED(submission, s, submission, cut_in_blob(&s.payload.canonical, &s.payload.digest));
+    REFUSED(submission, s, submission, cut_in_blob(&s.payload.chunk_digests[0], &s.payload.digest));
+    REFUSED(receipt, r, receipt, cut(&r.node_id, NULL, 0));
+    REFUSED(receipt, r, receipt, cut(&r.submission_digest, NULL, 0));
+    REFUSED(close, c, end, cut(&c.last_round, NULL, 0));
+    REFUSED(close, c, end, cut(&c.final_digest, NULL, 0));
+    REFUSED(close, c, end, cut(&c.eval_digest, NULL, 0));
+#undef REFUSED
+}
+
+/* What cannot be decoded is not encoded. */
+static void test_run_ids(void) {
+    omm_poll p = sample_poll();
+    omm_submission s = sample_submission();
+    omm_receipt r = sample_receipt();
+    omm_close c = sample_close();
+    p.run_id[31] = s.run_id[31] = r.run_id[31] = c.run_id[31] = 'g';
+    fresh();
+    CHECK_ERR(omm_poll_encode(&s_out, &p), OMM_ERR_REFUSED_FORMAT);
+    CHECK_ERR(omm_submission_encode(&s_out, &s), OMM_ERR_REFUSED_FORMAT);
+    CHECK_ERR(omm_receipt_encode(&s_out, &r), OMM_ERR_REFUSED_FORMAT);
+    CHECK_ERR(omm_close_encode(&s_out, &c), OMM_ERR_REFUSED_FORMAT);
+    CHECK_EQ(s_out.size, 0);
+}
+
+/* Every signed message says which version it is of. */
+static void test_versions(void) {
+    const omm_poll p = sample_poll();
+    const omm_offer o = sample_offer();
+    const omm_submission s = sample_submission();
+    const omm_receipt r = sample_receipt();
+    const omm_close c = sample_close();
+    omm_poll poll;
+    omm_offer offer;
+    omm_submission submission;
+    omm_receipt receipt;
+    omm_close end;
+#define OTHER(type, from, into)                                                                    \
+    fresh();                                                                                       \
+    CHECK_OK(omm_##type##_encode(&s_out, &(from)));                                                \
+    CHECK_OK(omm_##type##_decode(&(into), omm_buf_view(&s_out), &s_arena));                        \
+    CHECK_EQ(s_out.data[1], OMM_WIRE_VERSION);                                                     \
+    s_out.data[1]++;                                                                               \
+    CHECK_ERR(omm_##type##_decode(&(into), omm_buf_view(&s_out), &s_arena), OMM_ERR_VERSION)
+    OTHER(poll, p, poll);
+    OTHER(offer, o, offer);
+    OTHER(submission, s, submission);
+    OTHER(receipt, r, receipt);
+    OTHER(close, c, end);
+#undef OTHER
 }
 
 /* Every error has a name that comes back as itself. */
@@ -406,12 +553,16 @@ int main(void) {
     omm_buf_init(&s_out, OMM_MESSAGE_BYTES_MAX);
     omm_arena_init(&s_arena, OMM_MESSAGE_ARENA_BYTES);
     test_offer_limits();
+    test_canary_limits();
     test_largest_offer();
     test_offer_fields();
     test_offer_goldens();
     test_offer_missing_parts();
     test_submission();
     test_receipt();
+    test_short_digests();
+    test_run_ids();
+    test_versions();
     test_all_reasons();
     test_requests();
     test_whole();
