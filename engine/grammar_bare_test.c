@@ -162,6 +162,17 @@ static void test_drawn_bare(unsigned marks) {
     close_rig(&r);
 }
 
+/* All of it in a vocabulary of its own. */
+static omm_grammar *open_bare(omm_constraint **c, rig *r, tools *t, const vocab_recipe *recipe) {
+    r->tokenizer = open_vocab(recipe);
+    CHECK_OK(omm_lexicon_open(&r->lexicon, r->tokenizer, omm_tokenizer_vocab(r->tokenizer) + 3));
+    read_tools(t, TOOLS);
+    t->calls.form = OMM_CALLS_BARE;
+    omm_grammar *g = open_tools(t);
+    CHECK_OK(omm_constraint_open(c, g, r->lexicon));
+    return g;
+}
+
 /* Tokens across the name and what follows it: with what may stand there, and with what may not. */
 static void test_bare_tokens(void) {
     static const struct {
@@ -178,12 +189,7 @@ static void test_bare_tokens(void) {
     vocab_recipe recipe = {.mark_type = TOKEN_USER};
     omm_constraint *c = NULL;
     for (size_t i = 0; i < 6; i++) recipe.marks[i] = first[i].token;
-    r.tokenizer = open_vocab(&recipe);
-    CHECK_OK(omm_lexicon_open(&r.lexicon, r.tokenizer, omm_tokenizer_vocab(r.tokenizer) + 3));
-    read_tools(&t, TOOLS);
-    t.calls.form = OMM_CALLS_BARE;
-    omm_grammar *g = open_tools(&t);
-    CHECK_OK(omm_constraint_open(&c, g, r.lexicon));
+    omm_grammar *g = open_bare(&c, &r, &t, &recipe);
     for (size_t i = 0; i < 6; i++)
         CHECK_EQ(omm_constraint_permits(c, omm_tokenizer_special(r.tokenizer, first[i].token)),
                  first[i].permitted);
@@ -209,12 +215,7 @@ static void test_bare_long(void) {
     omm_constraint *c = NULL;
     omm_buf written;
     omm_buf_init(&written, 1 << 10);
-    r.tokenizer = open_vocab(&recipe);
-    CHECK_OK(omm_lexicon_open(&r.lexicon, r.tokenizer, omm_tokenizer_vocab(r.tokenizer) + 3));
-    read_tools(&t, TOOLS);
-    t.calls.form = OMM_CALLS_BARE;
-    omm_grammar *g = open_tools(&t);
-    CHECK_OK(omm_constraint_open(&c, g, r.lexicon));
+    omm_grammar *g = open_bare(&c, &r, &t, &recipe);
     for (size_t i = 0; i < sizeof text - 1; i++) {
         const char one[2] = {text[i], 0};
         CHECK_EQ(omm_constraint_permits(c, omm_tokenizer_special(r.tokenizer, rest)), i == 0);
