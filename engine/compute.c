@@ -26,6 +26,12 @@ const char *omm_isa_name(omm_isa isa) {
     return s_names[isa];
 }
 
+/* What an instruction set computes with; NULL where this build has none. */
+typedef struct tables {
+    const struct omm_kernels *k;
+    const struct omm_q8_kernels *q8;
+} tables;
+
 #if defined(__x86_64__)
 /* Where glibc says that it may be used: a tunable that hides it from the C library hides it here. */
 bool omm_isa_scalar_fuses(void) {
@@ -37,12 +43,13 @@ bool omm_isa_scalar_fuses(void) {
 #endif
 }
 
-static const struct omm_kernels *kernels_of(omm_isa isa) {
+static tables tables_of(omm_isa isa) {
     if (isa == OMM_ISA_SCALAR)
-        return omm_isa_scalar_fuses() ? &kernels_scalar_fma : &kernels_scalar;
-    if (isa == OMM_ISA_AVX2) return &kernels_avx2;
-    if (isa == OMM_ISA_AVX2_VNNI) return &kernels_avx2_vnni;
-    return isa == OMM_ISA_AVX512 ? &kernels_avx512 : NULL;
+        return omm_isa_scalar_fuses() ? (tables){&kernels_scalar_fma, &q8_scalar_fma}
+                                      : (tables){&kernels_scalar, &q8_scalar};
+    if (isa == OMM_ISA_AVX2) return (tables){&kernels_avx2, &q8_avx2};
+    if (isa == OMM_ISA_AVX2_VNNI) return (tables){&kernels_avx2, &q8_avx2_vnni};
+    return isa == OMM_ISA_AVX512 ? (tables){&kernels_avx512, &q8_avx512} : (tables){NULL, NULL};
 }
 
 /* By CPUID: clang 14 does not know the name for __builtin_cpu_supports. */
@@ -99,10 +106,11 @@ bool omm_isa_scalar_fuses(void) {
     return true; /* part of the base architecture */
 }
 
-static const struct omm_kernels *kernels_of(omm_isa isa) {
-    if (isa == OMM_ISA_SCALAR) return &kernels_scalar;
-    if (isa == OMM_ISA_NEON) return &kernels_neon;
-    return isa == OMM_ISA_NEON_DOTPROD ? &kernels_neon_dotprod : NULL;
+static tables tables_of(omm_isa isa) {
+    if (isa == OMM_ISA_SCALAR) return (tables){&kernels_scalar, &q8_scalar};
+    if (isa == OMM_ISA_NEON) return (tables){&kernels_neon, &q8_neon};
+    return isa == OMM_ISA_NEON_DOTPROD ? (tables){&kernels_neon, &q8_neon_dotprod}
+                                       : (tables){NULL, NULL};
 }
 
 static bool cpu_has(omm_isa isa) {
@@ -122,8 +130,8 @@ bool omm_isa_scalar_fuses(void) {
     return false; /* perhaps it does; nothing here chooses */
 }
 
-static const struct omm_kernels *kernels_of(omm_isa isa) {
-    return isa == OMM_ISA_SCALAR ? &kernels_scalar : NULL;
+static tables tables_of(omm_isa isa) {
+    return isa == OMM_ISA_SCALAR ? (tables){&kernels_scalar, &q8_scalar} : (tables){NULL, NULL};
 }
 
 static bool cpu_has(omm_isa isa) {
@@ -140,7 +148,7 @@ static bool cpu_asks_few_bits(void) {
 #endif
 
 bool omm_isa_available(omm_isa isa) {
-    if ((unsigned)isa >= OMM_ISA_COUNT || !kernels_of(isa)) return false;
+    if ((unsigned)isa >= OMM_ISA_COUNT || !tables_of(isa).k) return false;
     return isa == OMM_ISA_SCALAR || cpu_has(isa);
 }
 
@@ -176,15 +184,16 @@ omm_err omm_isa_choose(omm_isa *out, const char *requested) {
     return OMM_OK;
 }
 
-/* The one whose float products it has. */
-static omm_isa floats_of(omm_isa isa) {
-    if (isa == OMM_ISA_AVX2_VNNI) return OMM_ISA_AVX2;
-    return isa == OMM_ISA_NEON_DOTPROD ? OMM_ISA_NEON : isa;
+omm_isa omm_isa_floats(omm_isa isa) {
+    for (unsigned i = 0; i < (unsigned)isa; i++)
+        if (tables_of((omm_isa)i).k == tables_of(isa).k) return (omm_isa)i;
+    return isa;
 }
 
 bool omm_isa_lower(omm_isa *out, omm_isa isa) {
     for (int i = (int)isa - 1; i >= 0; i--) {
-        if (!omm_isa_available((omm_isa)i) || floats_of((omm_isa)i) == floats_of(isa)) continue;
+        if (!omm_isa_available((omm_isa)i) || omm_isa_floats((omm_isa)i) == omm_isa_floats(isa))
+            continue;
         *out = (omm_isa)i;
         return true;
     }
@@ -257,7 +266,8 @@ omm_err omm_compute_init(omm_compute *c, omm_pool *pool, omm_isa isa) {
     }
     *c = (omm_compute){.pool = pool,
                        .isa = isa,
-                       .k = kernels_of(isa),
+                       .k = tables_of(isa).k,
+                       .q8 = tables_of(isa).q8,
                        .workers = workers,
                        .work = work,
                        .work_floats = WORK_FLOATS,

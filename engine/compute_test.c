@@ -16,9 +16,14 @@ static void check_lower(void) {
         CHECK_OK(omm_isa_parse(&parsed, omm_isa_name(isa)));
         CHECK(parsed == isa);
         CHECK(omm_isa_lower(&lower, isa) == (isa != OMM_ISA_SCALAR));
-        if (isa == OMM_ISA_SCALAR) continue;
+        if (isa == OMM_ISA_SCALAR) {
+            CHECK_EQ(omm_isa_floats(isa), isa);
+            continue;
+        }
         CHECK(lower < isa && omm_isa_available(lower));
-        if (isa == OMM_ISA_AVX2_VNNI || isa == OMM_ISA_NEON_DOTPROD) CHECK(lower == OMM_ISA_SCALAR);
+        const bool bytes = isa == OMM_ISA_AVX2_VNNI || isa == OMM_ISA_NEON_DOTPROD;
+        CHECK_EQ(omm_isa_floats(isa), bytes ? isa - 1 : isa);
+        if (bytes) CHECK(lower == OMM_ISA_SCALAR);
         if (isa == OMM_ISA_AVX512) CHECK(lower == OMM_ISA_AVX2 || lower == OMM_ISA_AVX2_VNNI);
     }
 }

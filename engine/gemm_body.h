@@ -72,11 +72,21 @@ static const tile_fn s_tiles[SIMD_NV][SIMD_MR] = {
 #endif
 };
 
-static size_t min_size(size_t a, size_t b) {
-    return a < b ? a : b;
-}
-
 /* ---- panels of B ----------------------------------------------------------------------------- */
+
+/* out[16][16] = columns `column` .. + 16 of a strip. */
+typedef void (*quant_load_fn)(float *out, const uint8_t *strip, size_t column);
+
+#define QUANT_LOAD(F)                                                                              \
+    static __attribute__((noinline)) void quant_load_##F(float *out, const uint8_t *strip,         \
+                                                         size_t column) {                          \
+        vf r[VL];                                                                                  \
+        quant_load16(OMM_FORMAT_##F, r, strip, column);                                            \
+        SIMD_UNROLL for (size_t j = 0; j < VL; j++) vf_store(out + j * VL, r[j]);                  \
+    }
+QUANT_FORMATS(QUANT_LOAD)
+#define QUANT_LOAD_NAME(F) [OMM_FORMAT_##F] = quant_load_##F,
+static const quant_load_fn s_quant_load[OMM_FORMAT_COUNT] = {QUANT_FORMATS(QUANT_LOAD_NAME)};
 
 /* out[16][16] = columns `column` .. + 16 of the strip, lane = row; column is a multiple of 16. */
 SIMD_INLINE void load16(float *out, const omm_matrix *w, const uint8_t *strip, size_t column) {

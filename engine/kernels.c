@@ -221,7 +221,7 @@ static void q8_task(void *ud, size_t task, unsigned worker) {
     (void)worker;
     const q8_cut *cut = (const q8_cut *)ud;
     size_t m = task * cut->step;
-    cut->c->k->q8_quantize(cut->out, cut->x, m, min_size(m + cut->step, cut->m));
+    cut->c->q8->quantize(cut->out, cut->x, m, min_size(m + cut->step, cut->m));
 }
 
 void omm_q8_quantize(const omm_compute *c, omm_q8_rows *out, const float *x, size_t m,

@@ -1,5 +1,6 @@
-/* kernels_body.h - all kernels of one instruction set; compiled once for each by kernels_<isa>.c,
- * which defines OMM_SIMD and KERNELS (the name of its table) first.
+/* kernels_body.h - all kernels of one instruction set; compiled once for each by kernels_<isa>.c, which first
+ * defines OMM_SIMD, KERNELS_Q8 and KERNELS (the names of its tables), or leaves KERNELS out: then its
+ * floats are another's.
  */
 #include "kernels_table.h"
 #include "omm/simd.h"
@@ -32,6 +33,10 @@
 #define SIMD_Q8_AHEAD 3072
 #define SIMD_GEMV_AHEAD 3072
 
+static size_t min_size(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
 static bool ask_near(void) {
     return atomic_load_explicit(&kernels_ask_near, memory_order_relaxed);
 }
@@ -43,20 +48,26 @@ static bool ask_few_bits(void) {
 /* Later files use what earlier ones define. */
 /* clang-format off */
 #include "quant_body.h"
-#include "gemm_body.h"
 #include "q8_body.h"
+#ifdef KERNELS
+#include "gemm_body.h"
 #include "rows_body.h"
 #include "attention_few_body.h"
 #include "attention_q8_body.h"
 #include "attention_body.h"
+#endif
 /* clang-format on */
 
+const struct omm_q8_kernels KERNELS_Q8 = {
+    .quantize = kernel_q8_quantize,
+    .linear = kernel_q8_linear,
+};
+
+#ifdef KERNELS
 const struct omm_kernels KERNELS = {
     .gemm = kernel_gemm,
     .mirror = kernel_mirror,
     .gemv = kernel_gemv,
-    .q8_quantize = kernel_q8_quantize,
-    .q8_linear = kernel_q8_linear,
     .vec_scale = kernel_vec_scale,
     .vec_add = kernel_vec_add,
     .vec_exp = kernel_vec_exp,
@@ -76,3 +87,4 @@ const struct omm_kernels KERNELS = {
     .attention_part = kernel_attention_part,
     .attention_join = kernel_attention_join,
 };
+#endif

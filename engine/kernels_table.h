@@ -113,6 +113,15 @@ static inline size_t q8_tokens_step(size_t m) {
     return ((m + passes - 1) / passes + 11) / 12 * 12;
 }
 
+/* int8 activations against quantised weights: what products of bytes are for. */
+struct omm_q8_kernels {
+    void (*quantize)(omm_q8_rows *out, const float *x, size_t m0, size_t m1);
+    /* tokens m0 .. m1, strips s0 .. s1 */
+    void (*linear)(float *y, const omm_q8_rows *x, const omm_matrix *w, float *work, size_t m0,
+                   size_t m1, size_t s0, size_t s1);
+};
+
+/* All else. */
 struct omm_kernels {
     /* rows m0 .. m1, columns n0 .. n1 (n0 a multiple of GEMM_NC) of a job; k >= 1 */
     void (*gemm)(const gemm_job *job, float *work, size_t m0, size_t m1, size_t n0, size_t n1);
@@ -121,10 +130,6 @@ struct omm_kernels {
     /* one row of omm_linear_forward, strips s0 .. s1 */
     void (*gemv)(float *y, const float *x, const omm_matrix *w, bool accumulate, size_t s0,
                  size_t s1);
-    void (*q8_quantize)(omm_q8_rows *out, const float *x, size_t m0, size_t m1);
-    /* tokens m0 .. m1, strips s0 .. s1 */
-    void (*q8_linear)(float *y, const omm_q8_rows *x, const omm_matrix *w, float *work, size_t m0,
-                      size_t m1, size_t s0, size_t s1);
     void (*vec_scale)(float *y, const float *x, float alpha, size_t count);
     void (*vec_add)(float *y, const float *x, size_t count);
     void (*vec_exp)(float *y, const float *x, size_t count);
@@ -162,13 +167,18 @@ struct omm_kernels {
  * omm_compute_init stores what this one has measured better with. */
 extern atomic_bool kernels_ask_near, kernels_ask_few_bits;
 
-/* NULL where this build has none. */
+/* Those that this build has.  What has products of bytes beside it has no other floats. */
 extern const struct omm_kernels kernels_scalar;
 extern const struct omm_kernels kernels_scalar_fma;
 extern const struct omm_kernels kernels_avx2;
-extern const struct omm_kernels kernels_avx2_vnni;
 extern const struct omm_kernels kernels_avx512;
 extern const struct omm_kernels kernels_neon;
-extern const struct omm_kernels kernels_neon_dotprod;
+extern const struct omm_q8_kernels q8_scalar;
+extern const struct omm_q8_kernels q8_scalar_fma;
+extern const struct omm_q8_kernels q8_avx2;
+extern const struct omm_q8_kernels q8_avx2_vnni;
+extern const struct omm_q8_kernels q8_avx512;
+extern const struct omm_q8_kernels q8_neon;
+extern const struct omm_q8_kernels q8_neon_dotprod;
 
 #endif

@@ -105,8 +105,8 @@ static void part_product(const few_cut *cut, const few_part *part, unsigned work
     const omm_matrix *w = p->w;
     OMM_ASSERT(w != NULL);
     if (takes_q8(cut->q8, w)) {
-        cut->c->k->q8_linear(p->y, cut->q8, w, worker_scratch(cut->c, worker), cut->q8_first,
-                             cut->q8_first + cut->m, part->s0, part->s1);
+        cut->c->q8->linear(p->y, cut->q8, w, worker_scratch(cut->c, worker), cut->q8_first,
+                           cut->q8_first + cut->m, part->s0, part->s1);
         return;
     }
     if (cut->m >= GEMM_ROWS_MIN) {

@@ -100,17 +100,3 @@ SIMD_INLINE void quant_load16(const omm_format format, vf r[VL], const uint8_t *
     else
         quant_half(format, 1, r, chunk, scale, min);
 }
-
-/* out[16][16] = columns `column` .. + 16 of a strip. */
-typedef void (*quant_load_fn)(float *out, const uint8_t *strip, size_t column);
-
-#define QUANT_LOAD(F)                                                                              \
-    static __attribute__((noinline)) void quant_load_##F(float *out, const uint8_t *strip,         \
-                                                         size_t column) {                          \
-        vf r[VL];                                                                                  \
-        quant_load16(OMM_FORMAT_##F, r, strip, column);                                            \
-        SIMD_UNROLL for (size_t j = 0; j < VL; j++) vf_store(out + j * VL, r[j]);                  \
-    }
-QUANT_FORMATS(QUANT_LOAD)
-#define QUANT_LOAD_NAME(F) [OMM_FORMAT_##F] = quant_load_##F,
-static const quant_load_fn s_quant_load[OMM_FORMAT_COUNT] = {QUANT_FORMATS(QUANT_LOAD_NAME)};

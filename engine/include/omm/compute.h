@@ -29,12 +29,15 @@ typedef enum omm_isa {
     OMM_ISA_COUNT
 } omm_isa;
 
-struct omm_kernels; /* table of one instruction set: kernels_table.h, private to engine */
+/* Tables of one instruction set: kernels_table.h, private to engine. */
+struct omm_kernels;
+struct omm_q8_kernels;
 
 typedef struct omm_compute {
     omm_pool *pool; /* borrowed; NULL: the calling thread alone */
     omm_isa isa;
     const struct omm_kernels *k;
+    const struct omm_q8_kernels *q8;
     unsigned workers; /* omm_pool_threads(pool) */
     float *work;      /* scratch, `work_floats` for each worker, 64-byte aligned; owned */
     size_t work_floats;
@@ -51,6 +54,8 @@ OMM_CHECKED omm_err omm_isa_parse(omm_isa *out, const char *name);
 OMM_CHECKED omm_err omm_isa_choose(omm_isa *out, const char *requested);
 /* Does OMM_ISA_SCALAR use the processor's fma here, or call the C library for each?  The same bytes, at other speeds (decision 133). */
 bool omm_isa_scalar_fuses(void);
+/* The one whose floats an available one computes with: itself, or the one that it adds products of bytes to. */
+omm_isa omm_isa_floats(omm_isa isa);
 /* The next lower available one that has other float products (training is all floats), for replays; false when there is
  * none. */
 bool omm_isa_lower(omm_isa *out, omm_isa isa);
