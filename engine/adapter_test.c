@@ -177,16 +177,26 @@ static void any_block(void) {
     omm_lora_fini(&lora);
 }
 
-static omm_digest digest_of(const omm_model *model, const omm_lora_spec *spec, float scale) {
+static omm_lora noise(const omm_model *model, const omm_lora_spec *spec) {
     omm_lora lora;
-    omm_adapter *a = NULL;
     CHECK_OK(omm_lora_init(&lora, spec, &model->lora_shape));
-    float *noise = battery_floats(4, lora.value_count);
-    memcpy(lora.values, noise, lora.value_count * sizeof *noise);
-    CHECK_OK(omm_adapter_open(&a, model, &lora, scale));
+    float *values = battery_floats(4, lora.value_count);
+    memcpy(lora.values, values, lora.value_count * sizeof *values);
+    omm_free(values);
+    return lora;
+}
+
+static omm_digest digest_of(const omm_model *model, const omm_lora *lora, float scale) {
+    omm_adapter *a = NULL;
+    CHECK_OK(omm_adapter_open(&a, model, lora, scale));
     const omm_digest digest = omm_adapter_digest(a);
     omm_adapter_close(a);
-    omm_free(noise);
+    return digest;
+}
+
+static omm_digest noise_digest(const omm_model *model, const omm_lora_spec *spec, float scale) {
+    omm_lora lora = noise(model, spec);
+    const omm_digest digest = digest_of(model, &lora, scale);
     omm_lora_fini(&lora);
     return digest;
 }
@@ -196,14 +206,37 @@ static void scales_in_digests(void) {
     const omm_model model = shape_only();
     omm_lora_spec other = s_spec;
     other.alpha = 3.0f;
-    const omm_digest one = digest_of(&model, &s_spec, 1.0f),
-                     same = digest_of(&model, &s_spec, 1.0f);
-    const omm_digest half = digest_of(&model, &s_spec, 0.5f),
-                     alpha = digest_of(&model, &other, 1.0f);
+    const omm_digest one = noise_digest(&model, &s_spec, 1.0f),
+                     same = noise_digest(&model, &s_spec, 1.0f);
+    const omm_digest half = noise_digest(&model, &s_spec, 0.5f),
+                     alpha = noise_digest(&model, &other, 1.0f);
     CHECK(omm_digest_equal(&one, &same));
     CHECK(!omm_digest_equal(&one, &half));
     CHECK(!omm_digest_equal(&one, &alpha));
     CHECK(!omm_digest_equal(&half, &alpha));
+}
+
+/* And so is one in which one value of any tensor has another sign, or one pair another scale. */
+static void values_in_digests(void) {
+    const omm_model model = shape_only();
+    omm_lora lora = noise(&model, &s_spec);
+    const omm_digest same = digest_of(&model, &lora, 1.0f);
+    for (size_t i = 0; i < lora.tensor_count; i++) {
+        omm_lora_tensor *t = &lora.tensors[i];
+        float *last = lora.values + t->offset + (size_t)t->rows * t->cols - 1;
+        *last = -*last;
+        omm_digest other = digest_of(&model, &lora, 1.0f);
+        CHECK(!omm_digest_equal(&other, &same));
+        *last = -*last;
+        if (t->is_b) continue;
+        t->scale *= 2.0f;
+        other = digest_of(&model, &lora, 1.0f);
+        CHECK(!omm_digest_equal(&other, &same));
+        t->scale *= 0.5f;
+    }
+    const omm_digest again = digest_of(&model, &lora, 1.0f);
+    CHECK(omm_digest_equal(&again, &same));
+    omm_lora_fini(&lora);
 }
 
 /* One value of each matrix decides: too fine for a half, too large for one, too small for one. */
@@ -256,6 +289,7 @@ int main(void) {
     one_value_of_a_block();
     any_block();
     scales_in_digests();
+    values_in_digests();
     one_value_decides();
     running_out_of_memory();
     CHECK_EQ(omm_mem_live(), 0);

@@ -349,6 +349,46 @@ static void windows_turn_by_themselves(void) {
     }
 }
 
+/* Of a long context the fastest pairs are left as they are, and where the slowest begin depends on the context's length. */
+static void yarn_mixes(void) {
+    enum { ROTATED = 64, AT = 5 };
+    static const struct {
+        uint32_t context;
+        double factor, fast, slow, low, high; /* the pairs between which it mixes: floor, ceil */
+    } cases[] = {{4096, 4.0, 32.0, 1.0, 10,
+                  23}, /* 64 log(4096 / (2 pi 32)) / (2 log 10000) = 10.47; 22.51 */
+                 {32768, 8.0, 32.0, 1.0, 17, 30},  /* 17.69; 29.73 */
+                 {131072, 2.0, 16.0, 2.0, 24, 33}, /* 24.92; 32.14 */
+                 {131072, 2.0, 2.0, 2.0, 32, 33}}; /* of one place: a step */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const omm_model model = {.dims = {.head_dim = ROTATED,
+                                          .rotated = ROTATED,
+                                          .rope_style = OMM_ROPE_PAIRS,
+                                          .rope_base = 10000.0,
+                                          .rope_scaling = OMM_ROPE_SCALING_YARN,
+                                          .rope_factor = cases[i].factor,
+                                          .rope_magnitude = 1.0,
+                                          .rope_context = cases[i].context,
+                                          .yarn_beta_fast = cases[i].fast,
+                                          .yarn_beta_slow = cases[i].slow}};
+        omm_rope rope = {0};
+        CHECK_OK(omm_model_rope(&rope, &model, AT + 1, false, false));
+        const double magnitude = 1.0 + 0.1 * log(cases[i].factor);
+        for (int p = 0; p < ROTATED / 2; p++) {
+            const double s = (p - cases[i].low) / (cases[i].high - cases[i].low);
+            const double stretched = s < 0 ? 0 : s > 1 ? 1 : s;
+            const double speed =
+                pow(10000.0, -2.0 * p / ROTATED) * (1 - stretched + stretched / cases[i].factor);
+            const size_t at = (size_t)AT * ROTATED + 2 * (size_t)p;
+            CHECK(fabs((double)rope.cos[at] - cos(AT * speed) * magnitude) < 1e-6);
+            CHECK(fabs((double)rope.sin[at + 1] - sin(AT * speed) * magnitude) < 1e-6);
+        }
+        omm_rope_fini(&rope);
+        CHECK_ERR(omm_model_rope(&rope, &model, (1u << 28) / ROTATED + 1, false, false),
+                  OMM_ERR_TOO_BIG);
+    }
+}
+
 static void refusals(void) {
     refused((tiny_arch){.name = "qwen2vl"}, OMM_ERR_UNSUPPORTED,
             "'qwen2vl' is not supported; these are: llama, qwen2, qwen3, gemma2, gemma3, phi3, "
@@ -397,6 +437,54 @@ static void refusals(void) {
     refused((tiny_arch){.name = "phi3", .scaling = "longrope"}, OMM_ERR_UNSUPPORTED, "longrope");
     refused((tiny_arch){.name = "gemma2", .caps = {-1.0f, 0.0f}}, OMM_ERR_NUMERIC,
             "attn_logit_softcapping");
+}
+
+static void check_named(const omm_gguf *gguf, omm_err want, const char *name) {
+    omm_model model;
+    CHECK_ERR(omm_model_outline(&model, gguf), want);
+    if (want == OMM_OK) omm_model_fini(&model);
+    if (want != OMM_OK) CHECK(strstr(omm_err_sentence(), name) != NULL);
+}
+
+/* Of each architecture: a tensor that is missing, or has another shape, is named.  Without an output of its own a model
+ * has the embedding's. */
+static void every_tensor_counts(void) {
+    static const char *const names[] = {"llama", "qwen2",   "qwen3",   "gemma2", "gemma3",
+                                        "phi3",  "smollm3", "granite", "olmo2"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        tiny_arch arch = {.name = names[i], .layers = 1, .untied = true, .scales = {0, 0, 0, 8.0f}};
+        omm_buf whole, less;
+        omm_gguf gguf, without;
+        omm_buf_init(&whole, 1 << 24);
+        tiny_arch_write(&whole, &arch);
+        CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&whole)));
+        check_named(&gguf, OMM_OK, "");
+        for (size_t k = 0; k < gguf.tensor_count; k++) {
+            omm_gguf_tensor *t = &gguf.tensors[k], keep = *t;
+            t->dims[0]++;
+            check_named(&gguf, OMM_ERR_MISMATCH, keep.name);
+            *t = keep;
+            t->dims[1]++; /* of the embedding: another vocabulary, which the output has not */
+            check_named(&gguf, OMM_ERR_MISMATCH, k == 0 ? "output.weight" : keep.name);
+            *t = keep;
+            for (uint32_t d = 2; d < 4; d++) {
+                t->dims[d] = 2;
+                t->n_dims = d + 1;
+                check_named(&gguf, OMM_ERR_MISMATCH, keep.name);
+                *t = keep;
+            }
+            arch.skip = keep.name;
+            omm_buf_init(&less, 1 << 24);
+            tiny_arch_write(&less, &arch);
+            CHECK_OK(omm_gguf_open_bytes(&without, omm_buf_view(&less)));
+            const bool tied = strcmp(keep.name, "output.weight") == 0;
+            check_named(&without, tied ? OMM_OK : OMM_ERR_NOT_FOUND, keep.name);
+            omm_gguf_close(&without);
+            omm_buf_fini(&less);
+        }
+        omm_gguf_close(&gguf);
+        omm_buf_fini(&whole);
+    }
 }
 
 /* What frequencies are divided by. */
@@ -528,6 +616,8 @@ int main(void) {
     for (size_t i = 0; i < sizeof s_cases / sizeof *s_cases; i++) same = run(&s_cases[i]) && same;
     older_factor();
     windows_turn_by_themselves();
+    yarn_mixes();
+    every_tensor_counts();
     long_context();
     refusals();
     factors_are_positive(&(tiny_arch){.name = "llama", .freqs = true}, "rope_freqs.weight");

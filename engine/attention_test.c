@@ -319,10 +319,33 @@ static void blocks(void) {
     CHECK_EQ(omm_kv_pool_block_bytes(pool), bytes);
     omm_kv_pool_close(pool);
     CHECK_ERR(omm_kv_init(&a, OMM_KV_F32, 1u << 20, 256, 1u << 20), OMM_ERR_TOO_BIG);
+    CHECK_EQ(omm_kv_block_bytes(OMM_KV_F32, 3, 64), 3 * 2 * 64 * 64 * 4);
+    CHECK_EQ(omm_kv_block_bytes(OMM_KV_F16, 3, 64), 3 * 2 * 64 * 64 * 2);
+    CHECK_EQ(omm_kv_block_bytes(OMM_KV_Q8_0, 3, 64), 3 * 2 * 64 * (64 + 2 * 2)); /* and scales */
+    CHECK_EQ(omm_kv_pool_made_bytes(64), 64 + 64);
+    CHECK_EQ(omm_kv_pool_made_bytes(65), 64 + 128);
+    for (uint32_t heads = 64; heads <= 128; heads += 64) { /* 2^34 values, and twice as many */
+        CHECK_OK(omm_kv_pool_open(&pool, omm_kv_block_bytes(OMM_KV_F16, heads, 256), 1));
+        const omm_err err = omm_kv_init_pooled(&a, OMM_KV_F16, heads, 256, 1u << 20, pool);
+        CHECK_ERR(err, heads == 64 ? OMM_OK : OMM_ERR_TOO_BIG);
+        if (err == OMM_OK) omm_kv_fini(&a);
+        omm_kv_pool_close(pool);
+    }
     omm_kv_type type;
     CHECK_OK(omm_kv_type_parse(&type, "q8_0"));
     CHECK_EQ(type, OMM_KV_Q8_0);
     CHECK_ERR(omm_kv_type_parse(&type, "q8"), OMM_ERR_CONFIG);
+    for (unsigned t = 0; t < OMM_KV_TYPE_COUNT; t++) {
+        CHECK_OK(omm_kv_type_parse(&type, omm_kv_type_name((omm_kv_type)t)));
+        CHECK_EQ(type, t);
+    }
+    const size_t live = omm_mem_live();
+    for (size_t n = 1; n <= 2; n++) { /* its table, its blocks */
+        omm_mem_fail_nth(n);
+        CHECK_ERR(omm_kv_init(&a, OMM_KV_F32, 2, 24, 100), OMM_ERR_NOMEM);
+        omm_mem_fail_nth(0);
+        CHECK_EQ(omm_mem_live(), live);
+    }
 }
 
 int main(void) {

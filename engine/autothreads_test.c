@@ -51,7 +51,11 @@ static omm_autothreads measured(const omm_model *model, omm_activations activati
                                        .ud = &clock};
     CHECK_OK(omm_autothreads_measure(&a, model, OMM_ISA_SCALAR, &o));
     CHECK_EQ(a.threads, omm_autothreads_choose(a.one, a.many, 2));
-    CHECK(a.one > 0.0 && a.many > 0.0);
+    /* a step for a product: so many weights as a matrix has, the smallest and the largest */
+    const double weights[] = {a.one * (double)step * 1e-9, a.many * (double)step * 1e-9};
+    for (size_t i = 0; i < 2; i++)
+        CHECK(weights[i] > 0.999 * TINY_WIDTH * TINY_KV_HEADS * TINY_HEAD_DIM &&
+              weights[i] < 1.001 * TINY_WIDTH * TINY_FF);
     return a;
 }
 
@@ -112,6 +116,7 @@ static void test_allocations(const omm_model *model) {
         err = omm_autothreads_measure(&a, model, OMM_ISA_SCALAR, &o);
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
+        if (err == OMM_OK) CHECK(a.products >= 4);
         CHECK_EQ(omm_mem_live(), live);
     }
 }

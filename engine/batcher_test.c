@@ -51,17 +51,22 @@ static void rig_close(rig *r) {
     omm_model_fini(&r->model);
 }
 
-/* None, the first, the second, both, none, none; every second one greedy. */
-static omm_batcher_text text_of(const rig *r, size_t i) {
-    static const size_t from[TEXTS] = {0, 0, 1, 0, 0, 0}, count[TEXTS] = {0, 1, 1, 2, 0, 0};
+/* Every second one is greedy. */
+static omm_sampler sampler_of(size_t i) {
     const omm_seed seed = omm_seed_from_u64(i);
     const omm_sampler drawn = {
         .temperature = 2.0f, .top_p = 0.95f, .rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0)};
+    return i % 2 ? omm_sampler_default() : drawn;
+}
+
+/* None, the first, the second, both, none, none. */
+static omm_batcher_text text_of(const rig *r, size_t i) {
+    static const size_t from[TEXTS] = {0, 0, 1, 0, 0, 0}, count[TEXTS] = {0, 1, 1, 2, 0, 0};
     return (omm_batcher_text){.prompt = s_prompts[i],
                               .count = s_counts[i],
                               .adapters = (const omm_adapter *const *)r->adapters + from[i],
                               .adapter_count = count[i],
-                              .sampler = i % 2 ? omm_sampler_default() : drawn};
+                              .sampler = sampler_of(i)};
 }
 
 static void alone(const rig *r, const omm_compute *c, const omm_session_options *o) {
@@ -86,9 +91,13 @@ typedef struct guests {
 } guests;
 
 static void take(guests *g, omm_batcher *b, const omm_batcher_token *token, size_t *done) {
-    const size_t text = g->text[token->seat];
+    const size_t text = g->text[token->seat], drawn = g->drawn[token->seat];
+    const omm_sampler sampler = sampler_of(text);
+    uint32_t again = VOCAB;
     CHECK_EQ(token->err, OMM_OK);
-    CHECK_EQ(token->id, s_want[text][g->drawn[token->seat]]);
+    CHECK_EQ(token->id, s_want[text][drawn]);
+    CHECK_OK(omm_sample(&again, &sampler, token->logits, VOCAB, s_counts[text] + drawn));
+    CHECK_EQ(again, token->id); /* its own logits are still there */
     if (++g->drawn[token->seat] < DRAWN) return;
     omm_batcher_leave(b, token->seat);
     (*done)++;
@@ -241,6 +250,125 @@ static void test_each(const rig *r, const omm_compute *c) {
     }
 }
 
+static void count_rows(void *ud, uint32_t seat, uint32_t position, const float *logits) {
+    unsigned *rows = (unsigned *)ud;
+    (void)seat;
+    (void)position;
+    (void)logits;
+    ++*rows;
+}
+
+/* What is done one by one, because one of them fails, leaves the others' logits where they are: also behind a prompt
+ * that wants those of each of its positions. */
+static void test_failure_beside_each(const rig *r, const omm_compute *c) {
+    omm_batcher_options o = omm_batcher_options_default();
+    omm_batcher_token tokens[OMM_BATCHER_SEATS_MAX];
+    omm_batcher *b = NULL;
+    uint32_t seat[3], again = VOCAB;
+    unsigned rows = 0;
+    size_t count = 0;
+    o.seats = 3;
+    CHECK_OK(omm_batcher_open(&b, c, &r->model, &o));
+    for (size_t i = 0; i < 3; i++) {
+        omm_batcher_text t = {.prompt = s_prompts[i], .count = i == 0 ? 2 : 1};
+        t.sampler = sampler_of(0);
+        if (i == 0) t.each = count_rows;
+        t.each_ud = &rows;
+        t.adapters = (const omm_adapter *const *)r->adapters + 2;
+        t.adapter_count = i == 2;
+        CHECK_OK(omm_batcher_sit(&seat[i], b, &t));
+    }
+    omm_batcher_step(tokens, &count, b);
+    CHECK_EQ(count, 3);
+    CHECK_EQ(rows, 1);
+    for (size_t i = 0; i < 3; i++) {
+        const omm_sampler sampler = sampler_of(0);
+        CHECK_EQ(tokens[i].seat, seat[i]);
+        CHECK_EQ(tokens[i].err, i == 2 ? OMM_ERR_NUMERIC : OMM_OK);
+        if (i == 2) continue;
+        CHECK_OK(omm_sample(&again, &sampler, tokens[i].logits, VOCAB, i == 0 ? 2 : 1));
+        CHECK_EQ(again, tokens[i].id);
+    }
+    CHECK(!same_bytes(tokens[0].logits, tokens[1].logits, VOCAB * sizeof(float)));
+    omm_batcher_close(b);
+}
+
+/* Steps until a seat's first token, each of `seat[2]` beside one that decodes all the time. */
+static void first_tokens(uint32_t *steps, omm_batcher *b, const rig *r, const size_t *texts) {
+    omm_batcher_token tokens[OMM_BATCHER_SEATS_MAX];
+    uint32_t seat[2], decoding = 0;
+    size_t count = 0;
+    const omm_batcher_text first = text_of(r, 0);
+    CHECK_OK(omm_batcher_sit(&decoding, b, &first));
+    omm_batcher_step(tokens, &count, b);
+    CHECK_EQ(count, 1);
+    for (size_t i = 0; i < 2; i++) {
+        const omm_batcher_text t = text_of(r, texts[i]);
+        CHECK_OK(omm_batcher_sit(&seat[i], b, &t));
+        steps[i] = 0;
+    }
+    for (uint32_t step = 1; !steps[0] || !steps[1]; step++) {
+        bool decodes = false;
+        CHECK(step < 100);
+        omm_batcher_step(tokens, &count, b);
+        for (size_t i = 0; i < count; i++) {
+            decodes = decodes || tokens[i].seat == decoding;
+            for (size_t k = 0; k < 2; k++)
+                if (tokens[i].seat == seat[k] && !steps[k]) steps[k] = step;
+        }
+        CHECK(decodes); /* nobody waits for those that read */
+    }
+}
+
+/* What was drawn is kept too when its seat is left: it serves whoever goes on with it. */
+static void test_goes_on(const rig *r, const omm_compute *c) {
+    enum { TEXT = 5 };
+    omm_batcher_options o = omm_batcher_options_default();
+    omm_batcher_token tokens[OMM_BATCHER_SEATS_MAX];
+    omm_batcher *b = NULL;
+    uint32_t seat = 0, ids[PROMPT_MAX];
+    size_t count = 0, done = 0;
+    guests g = {.text = {TEXT}};
+    o.prefix_bytes_max = (size_t)1 << 24;
+    CHECK_OK(omm_batcher_open(&b, c, &r->model, &o));
+    omm_batcher_text t = text_of(r, TEXT);
+    CHECK_OK(omm_batcher_sit(&seat, b, &t));
+    while (done == 0) {
+        omm_batcher_step(tokens, &count, b);
+        for (size_t i = 0; i < count; i++) take(&g, b, &tokens[i], &done);
+    }
+    memcpy(ids, s_prompts[TEXT], s_counts[TEXT] * sizeof *ids);
+    memcpy(ids + s_counts[TEXT], s_want[TEXT], DRAWN * sizeof *ids);
+    t.prompt = ids;
+    t.count = s_counts[TEXT] + DRAWN; /* 40 of either: one block of 64 */
+    CHECK_OK(omm_batcher_sit(&seat, b, &t));
+    CHECK_EQ(omm_batcher_reused(b, seat), 64);
+    omm_batcher_close(b);
+}
+
+/* Beside who decodes, prompts are read prefill_max tokens a step, shared among them, and at least one of each. */
+static void test_shares(const rig *r, const omm_compute *c) {
+    static const struct {
+        uint32_t prefill;
+        size_t texts[2];
+        uint32_t steps[2];
+    } cases[] = {
+        {8, {2, 4}, {18, 26}}, /* 70 by 4; of 129 are 72 read then, and the rest goes by 8 */
+        {1, {5, 3}, {40, 64}}, /* 40 and 64 by 1 */
+        {1000, {2, 4}, {1, 1}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        omm_batcher_options o = omm_batcher_options_default();
+        omm_batcher *b = NULL;
+        uint32_t steps[2];
+        o.seats = 3;
+        o.prefill_max = cases[i].prefill;
+        CHECK_OK(omm_batcher_open(&b, c, &r->model, &o));
+        first_tokens(steps, b, r, cases[i].texts);
+        for (size_t k = 0; k < 2; k++) CHECK_EQ(steps[k], cases[i].steps[k]);
+        omm_batcher_close(b);
+    }
+}
+
 /* A text may go up to the last position, and no further. */
 static void test_context(const rig *r, const omm_compute *c) {
     omm_batcher_options o = omm_batcher_options_default();
@@ -286,8 +414,14 @@ static void test_context(const rig *r, const omm_compute *c) {
     CHECK_ERR(omm_batcher_open(&b, c, &r->model, &o), OMM_ERR_CONFIG);
     o.seats = OMM_BATCHER_SEATS_MAX + 1;
     CHECK_ERR(omm_batcher_open(&b, c, &r->model, &o), OMM_ERR_CONFIG);
+    o.seats = OMM_BATCHER_SEATS_MAX;
+    CHECK_OK(omm_batcher_open(&b, c, &r->model, &o));
+    omm_batcher_close(b);
     o.seats = 1;
     o.prefill_max = 0;
+    CHECK_ERR(omm_batcher_open(&b, c, &r->model, &o), OMM_ERR_CONFIG);
+    o.prefill_max = 1;
+    o.rows_max = 0;
     CHECK_ERR(omm_batcher_open(&b, c, &r->model, &o), OMM_ERR_CONFIG);
 }
 
@@ -336,7 +470,10 @@ int main(void) {
     test_together(&r, &c, OMM_ACTIVATIONS_Q8);
     test_together(&r, &c, OMM_ACTIVATIONS_F32);
     test_failure(&r, &c);
+    test_failure_beside_each(&r, &c);
     test_each(&r, &c);
+    test_goes_on(&r, &c);
+    test_shares(&r, &c);
     test_context(&r, &c);
     test_memory(&r, &c);
     omm_compute_fini(&c);

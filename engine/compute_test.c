@@ -28,10 +28,49 @@ static void check_lower(void) {
     }
 }
 
+/* Without a word of the user's: no better one is there. */
+static void check_best(void) {
+    omm_isa best = OMM_ISA_COUNT, named = OMM_ISA_COUNT;
+    CHECK_OK(omm_isa_choose(&best, NULL));
+    CHECK(omm_isa_available(best) && !omm_isa_available(OMM_ISA_COUNT));
+    for (unsigned i = best + 1u; i < OMM_ISA_COUNT; i++) CHECK(!omm_isa_available((omm_isa)i));
+    CHECK_OK(omm_isa_choose(&named, ""));
+    CHECK_EQ(named, best);
+    CHECK_OK(omm_isa_choose(&named, "scalar"));
+    CHECK_EQ(named, OMM_ISA_SCALAR);
+    CHECK_ERR(omm_isa_choose(&named, "best"), OMM_ERR_CONFIG);
+}
+
+/* One block is kept; others, and those that are too large, go back when they are given. */
+static void check_blocks(const omm_compute *c) {
+    const size_t live = omm_mem_live();
+    void *kept = omm_compute_take(c, 100, 10), *other = omm_compute_take(c, 100, 10);
+    CHECK(kept && other && kept != other);
+    omm_compute_give(c, NULL);
+    omm_compute_give(c, other);
+    CHECK_EQ(omm_mem_live(), live + 1);
+    omm_compute_give(c, kept);
+    void *huge = omm_compute_take(c, OMM_COMPUTE_SPARE_BYTES_MAX + 1, 1);
+    CHECK(huge && huge != kept);
+    omm_compute_give(c, huge);
+    CHECK_EQ(omm_mem_live(), live + 1);
+    CHECK(omm_compute_take(c, SIZE_MAX / 2, 3) == NULL);
+    CHECK(omm_compute_take(c, 1000, 1) == kept); /* as large as it was */
+    omm_compute_give(c, kept);
+    void *larger = omm_compute_take(c, 1001, 1);
+    CHECK(larger != NULL);
+    omm_compute_give(c, larger);
+    CHECK_EQ(omm_mem_live(), live + 1);
+    omm_compute_rest(c);
+    CHECK_EQ(omm_mem_live(), live);
+}
+
 int main(void) {
     omm_compute c;
     check_lower();
+    check_best();
     CHECK_OK(omm_compute_init(&c, NULL, OMM_ISA_SCALAR));
+    check_blocks(&c);
     const size_t live = omm_mem_live();
     void *block = omm_compute_take(&c, 1000, 100);
     CHECK(block != NULL);

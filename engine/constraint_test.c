@@ -490,6 +490,22 @@ static void test_drawn(const rig *r) {
     omm_free(logits);
 }
 
+/* A long text opens and closes more than can be open at once. */
+static void test_many_opened(const rig *r) {
+    omm_grammar *g = NULL;
+    omm_constraint *c = open_constraint(&g, r, "{\"type\": \"array\"}");
+    const uint32_t opens = id_of(r, "["), closes = id_of(r, "]"), comma = id_of(r, ",");
+    omm_constraint_take(c, opens);
+    for (unsigned i = 0; i <= MATCH_FRAMES_MAX; i++) {
+        if (i > 0) omm_constraint_take(c, comma);
+        omm_constraint_take(c, opens);
+        omm_constraint_take(c, closes);
+    }
+    CHECK(may(c, r, "]") && may(c, r, ",") && !may(c, r, "["));
+    omm_constraint_close(c);
+    omm_grammar_close(g);
+}
+
 /* A vocabulary without a letter that a name needs says so. */
 static void test_lacking(void) {
     const vocab_recipe recipe = {.spm = true, .no_bytes = true};
@@ -616,6 +632,7 @@ int main(void) {
         test_random(&r, 1 + spm, 120);
         test_pieces(&r, spm != 0);
         test_drawn(&r);
+        test_many_opened(&r);
         test_memory(&r);
         close_rig(&r);
     }

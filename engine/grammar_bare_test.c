@@ -165,7 +165,9 @@ static void test_drawn_bare(unsigned marks) {
 /* All of it in a vocabulary of its own. */
 static omm_grammar *open_bare(omm_constraint **c, rig *r, tools *t, const vocab_recipe *recipe) {
     r->tokenizer = open_vocab(recipe);
-    CHECK_OK(omm_lexicon_open(&r->lexicon, r->tokenizer, omm_tokenizer_vocab(r->tokenizer) + 3));
+    /* of whole words of bits, as most models' are */
+    const uint32_t ids = (omm_tokenizer_vocab(r->tokenizer) + 3 + 31) / 32 * 32;
+    CHECK_OK(omm_lexicon_open(&r->lexicon, r->tokenizer, ids));
     read_tools(t, TOOLS);
     t->calls.form = OMM_CALLS_BARE;
     omm_grammar *g = open_tools(t);

@@ -52,6 +52,9 @@ static void rig_open(rig *r, omm_format format) {
         float *noise = battery_floats(5 + i, r->lora[i].value_count);
         for (size_t j = 0; j < r->lora[i].value_count; j++) r->lora[i].values[j] = noise[j] * 0.1f;
         omm_free(noise);
+        /* Gate and up share an input, and differ. */
+        for (size_t j = 0; j < r->lora[i].tensor_count; j++)
+            if (r->lora[i].tensors[j].target == OMM_LORA_GATE) r->lora[i].tensors[j].scale *= 2.0f;
         if (i == 1) store_q8_0(&r->lora[i]);
         CHECK_OK(omm_adapter_open(&r->adapter[i], &r->model, &r->lora[i], i ? 0.5f : 1.0f));
     }
@@ -319,11 +322,24 @@ static void stopped_become(const rig *r, const omm_compute *c) {
         CHECK_EQ(p.asked, 3 + 1);
         same_rows(1, 149, s_got, "become after a stop");
     }
+    patience whole = {.at = 100}; /* of ids that fill their batches */
+    const omm_session_stop never = {is_over, &whole};
+    omm_session_truncate(s, 0);
+    CHECK_OK(omm_session_become_unless(s, s_ids[1], 128, s_got, &never));
+    CHECK_EQ(whole.asked, 2);
+    same_rows(1, 127, s_got, "become in whole batches");
     patience none = {.at = 100};
     const omm_session_stop stop = {is_over, &none};
     CHECK_ERR(omm_session_become_unless(s, (uint32_t[]){1, VOCAB}, 2, s_got, &stop),
               OMM_ERR_FORMAT);
     CHECK_EQ(none.asked, 0);
+    omm_session_close(s);
+    /* What fails between two questions is said, too. */
+    o.cache_bytes_max = TINY_LAYERS * omm_kv_block_bytes(OMM_KV_F32, TINY_KV_HEADS, TINY_HEAD_DIM);
+    CHECK_OK(omm_session_open(&s, c, &r->model, NULL, &o));
+    CHECK_ERR(omm_session_become_unless(s, s_ids[1], 150, s_got, &stop), OMM_ERR_TOO_BIG);
+    CHECK_EQ(none.asked, 2);
+    CHECK_EQ(omm_session_position(s), 64);
     omm_session_close(s);
 }
 
@@ -429,6 +445,26 @@ static void limits(const rig *r, const omm_compute *c) {
     omm_group_close(g);
 }
 
+/* Whoever gives a profile is told of all the time between two passes' ends, and nothing when it is taken back. */
+static void profiles(const rig *r, const omm_compute *c) {
+    omm_session *s = NULL;
+    omm_profile p, before;
+    uint64_t sum = 0;
+    CHECK_OK(omm_session_open(&s, c, &r->model, NULL, NULL));
+    omm_profile_start(&p);
+    before = p;
+    omm_group_set_profile(omm_session_group(s), &p);
+    CHECK_OK(omm_session_append(s, s_ids[0], 20, s_got, false));
+    for (unsigned i = 0; i < OMM_PROFILE_PARTS; i++) sum += p.ns[i];
+    CHECK(sum > 0 && sum == p.last_ns - before.last_ns);
+    CHECK(p.ns[OMM_PROFILE_QKV] > 0 && p.ns[OMM_PROFILE_DOWN] > 0 && p.ns[OMM_PROFILE_READ] == 0);
+    before = p;
+    omm_group_set_profile(omm_session_group(s), NULL);
+    CHECK_OK(omm_session_append(s, s_ids[0], 20, s_got, false));
+    CHECK(same_bytes(&p, &before, sizeof p));
+    omm_session_close(s);
+}
+
 /* ---- windows --------------------------------------------------------------------------------- */
 
 /* A layer with a window keeps what it shows and what truncate may go back to; everything else is as
@@ -482,6 +518,20 @@ static void windows(rig *r, const omm_compute *c) {
     omm_session_close(t);
     omm_prefix_close(store);
     omm_group_close(g);
+    /* However long what is appended at once, layers with a window have the blocks of what they show and may go back to. */
+    uint32_t all_ids[TINY_CONTEXT];
+    for (size_t i = 0; i < TINY_CONTEXT; i++) all_ids[i] = s_ids[i / LENGTH][i % LENGTH];
+    CHECK_OK(omm_group_open(&g, c, &r->model, &few));
+    CHECK_OK(omm_session_open_in(&s, g));
+    r->model.layers[1].window = WINDOW;
+    CHECK_OK(omm_session_append(s, all_ids, TINY_CONTEXT, NULL, false));
+    CHECK_EQ(omm_group_cache_bytes(g), (3 + 3) * block);
+    r->model.layers[0].window = r->model.layers[1].window = 1;
+    CHECK_EQ(omm_session_truncate(s, 30), 30); /* nothing before itself has to be there */
+    r->model.layers[1].window = 0;
+    r->model.layers[0].window = WINDOW;
+    omm_session_close(s);
+    omm_group_close(g);
     /* Memory that runs out in the middle leaves the session as it was, or empty. */
     few.cache_bytes_max = 5 * block;
     CHECK_OK(omm_group_open(&g, c, &r->model, &few));
@@ -513,6 +563,7 @@ int main(void) {
     alone(&r, &c, &(omm_session_options){.batch_max = 64}); /* what limits() compares with */
     limits(&r, &c);
     windows(&r, &c);
+    profiles(&r, &c);
     all_equal(&r, OMM_ACTIVATIONS_F32, OMM_KV_F32);
     all_equal(&r, OMM_ACTIVATIONS_Q8, OMM_KV_Q8_0);
     rig_close(&r);

@@ -156,6 +156,11 @@ static void test_fit(void) {
     omm_plan kept = last;
     CHECK_ERR(omm_plan_fit(&kept, &s_gguf, NULL, 0, &o, 1), OMM_ERR_CONFIG);
     CHECK(same_bytes(&kept, &last, sizeof kept));
+    const char *least = strstr(omm_err_sentence(), "the least is ");
+    CHECK(least != NULL); /* what it says would do, does, and not a megabyte less */
+    const uint64_t would_do = strtoull(least + strlen("the least is "), NULL, 10) * 1000000;
+    CHECK_OK(omm_plan_fit(&kept, &s_gguf, NULL, 0, &o, would_do));
+    CHECK_ERR(omm_plan_fit(&kept, &s_gguf, NULL, 0, &o, would_do - 1000000), OMM_ERR_CONFIG);
     for (o.keeps_kv = true; o.session.kv_type < OMM_KV_TYPE_COUNT; o.session.kv_type++) {
         CHECK_OK(omm_plan_make(&kept, &s_gguf, NULL, 0, &o));
         last = fitted(&o, kept.total - 1);
@@ -435,6 +440,87 @@ static void test_adapter_of_two_types(void) {
     close_model();
 }
 
+/* An adapter in the stacked tensors of phi3: packed as its seven targets, which are there beside the file's while it is
+ * read.  B in blocks leaves each target ranks of its own; of a dense one each target has all of A. */
+static void test_stacked_adapters(void) {
+    enum { RANK = 64 };
+    const omm_lora_spec spec = {.rank = RANK, .alpha = 8.0f, .targets = OMM_LORA_ALL_TARGETS};
+    const tiny_arch arch = {.name = "phi3", .width = 256, .ff = 512};
+    omm_model model;
+    omm_lora lora, read;
+    omm_buf_init(&s_file, SIZE_MAX / 2);
+    tiny_arch_write(&s_file, &arch);
+    CHECK_OK(omm_gguf_open_bytes(&s_gguf, omm_buf_view(&s_file)));
+    CHECK_OK(omm_model_load(&model, &s_gguf));
+    CHECK_OK(omm_lora_init(&lora, &spec, &model.lora_shape));
+    float *values = battery_floats(3, lora.value_count);
+    memcpy(lora.values, values, lora.value_count * sizeof *values);
+    omm_free(values);
+    for (int dense = 0; dense < 2; dense++) {
+        omm_adapter *adapter = NULL;
+        omm_buf file;
+        omm_gguf gguf;
+        omm_plan one, two;
+        bool rounded = false;
+        uint64_t stacked = 0;
+        const omm_gguf *list[] = {&gguf, &gguf};
+        omm_plan_options o = {.session = omm_session_options_default(), .threads = 1};
+        o.session.batch_max = 1;
+        omm_buf_init(&file, SIZE_MAX / 2);
+        CHECK_OK(omm_lora_save_fused(&file, &rounded, &lora, false));
+        CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
+        for (size_t i = 0; i < gguf.tensor_count; i++) {
+            const omm_gguf_tensor *t = &gguf.tensors[i];
+            uint8_t *data = file.data + (t->data.data - file.data);
+            stacked += t->data.size;
+            for (size_t k = 0; dense && k < t->data.size; k += 4)
+                omm_put_f32(data + k, 0.1f + 1.0f / (float)(1 + k));
+        }
+        CHECK_OK(omm_lora_load(&read, omm_buf_view(&file), &model.lora_shape));
+        CHECK_EQ(read.spec.rank, dense ? 4 * RANK : RANK);
+        CHECK_OK(omm_adapter_open(&adapter, &model, &read, 1.0f));
+        CHECK_OK(omm_plan_make(&one, &s_gguf, list, 1, &o));
+        CHECK_OK(omm_plan_make(&two, &s_gguf, list, 2, &o));
+        const uint64_t another = two.loading - one.loading, packed = packed_of(adapter);
+        const uint64_t apart = read.value_count * sizeof(float);
+        const uint64_t loading = 2 * stacked > packed ? 2 * stacked + apart : packed + apart;
+        /* of blocks the room is a power of two, so that for three there is a fourth */
+        CHECK(another >= packed && another <= packed + (dense ? 0 : packed / 8));
+        CHECK(one.loading >= loading && one.loading <= loading + (dense ? 0 : packed / 8));
+        omm_gguf_close(&gguf);
+        omm_adapter_close(adapter);
+        omm_lora_fini(&read);
+        omm_buf_fini(&file);
+    }
+    omm_lora_fini(&lora);
+    omm_model_fini(&model);
+    close_model();
+}
+
+/* The embedding comes when no layer is there yet: what it takes beyond them is loading.  And the largest matrix of a layer
+ * need not be its last. */
+static void test_odd_shapes(void) {
+    const tiny_arch arch = {.name = "llama", .vocab = 5000, .head_dim = 80, .ff = 32};
+    omm_plan_options o = {.session = omm_session_options_default(), .threads = 1};
+    omm_model model;
+    omm_plan plan;
+    uint64_t layers = 0;
+    omm_buf_init(&s_file, SIZE_MAX / 2);
+    tiny_arch_write(&s_file, &arch);
+    CHECK_OK(omm_gguf_open_bytes(&s_gguf, omm_buf_view(&s_file)));
+    CHECK_OK(omm_model_load(&model, &s_gguf));
+    for (uint32_t i = 0; i < model.dims.layers; i++)
+        for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
+            layers += omm_matrix_bytes(&model.layers[i].weights[t]);
+    CHECK_OK(omm_plan_make(&plan, &s_gguf, NULL, 0, &o));
+    CHECK_EQ(plan.loading, (uint64_t)5000 * model.dims.d_model * sizeof(float) - layers);
+    o.stream = OMM_PLAN_STREAM_FIRST; /* one of two layers, and pages of its q, the largest */
+    CHECK_OK(omm_plan_make(&plan, &s_gguf, NULL, 0, &o));
+    CHECK_EQ(plan.streaming, layers / 2 + (uint64_t)model.dims.d_model * 4 * 80 * sizeof(float));
+    omm_model_fini(&model);
+    close_model();
+}
+
 /* The sum of the sizes in a plan's text, each rounded to 0.1 MB; `*count` of them. */
 static double parts_of(const char *text, int *count) {
     double sum = 0;
@@ -500,6 +586,10 @@ static void test_text(void) {
     CHECK(strcmp(text, "weights 1.32 GB, cache 134.0 MB (4096 positions, f16), work 0.1 MB, "
                        "vocabulary 30.0 MB, "
                        "program 6.3 MB, loading 200.0 MB more") == 0);
+    const omm_plan parts = {.cache = 1, .adapters = 2, .work = 4, .streaming = 8, .loading = 20};
+    CHECK_EQ(omm_plan_loading_more(&parts), 20 - 15);
+    omm_plan_bytes_text(text, 1000000000);
+    CHECK(strcmp(text, "1.00 GB") == 0);
     p.loading = p.cache; /* less than what runs later */
     omm_plan_text(text, &p);
     CHECK(strstr(text, "loading") == NULL);
@@ -523,7 +613,10 @@ int main(void) {
     test_adapters();
     test_adapter_types();
     test_adapter_of_two_types();
+    test_stacked_adapters();
+    test_odd_shapes();
     test_parts();
     test_text();
+    CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }

@@ -107,6 +107,10 @@ int main(void) {
     s = sampler(1.0f, 0, 0.8f, 7); /* 0.5 + 0.25 < 0.8 <= + 0.125 */
     counts(t, &s, logits, 5, 500);
     CHECK(t[0] > 0 && t[2] + t[4] == 0);
+    unsigned h[4] = {0};
+    s = sampler(1.0f, 0, 0.5f, 7); /* of four alike two are half, which is enough */
+    counts(h, &s, (const float[4]){0}, 4, 500);
+    CHECK(h[0] > 0 && h[1] > 0 && h[0] + h[1] == 500);
     unsigned m[5] = {0};
     s = sampler(1.0f, 0, 1.0f, 7);
     s.min_p = 0.3f; /* 0.25 is half of 0.5, 0.125 a quarter */

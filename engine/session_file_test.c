@@ -8,6 +8,7 @@
 #include "omm/session_file.h"
 #include "omm_test.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -26,6 +27,16 @@ static unsigned s_syncs;
 int fsync(int fd) {
     s_syncs++;
     return (int)syscall(SYS_fsync, fd);
+}
+
+/* The same of a disk that fails: at which write from now on; 0: it does not. */
+static unsigned s_write_fails;
+ssize_t write(int fd, const void *buf, size_t n) {
+    if (s_write_fails > 0 && --s_write_fails == 0) {
+        errno = EIO;
+        return -1;
+    }
+    return (ssize_t)syscall(SYS_write, fd, buf, n);
 }
 
 typedef struct rig {
@@ -261,6 +272,51 @@ static void test_longrope(void) {
     omm_buf_fini(&file);
 }
 
+/* Whichever write fails, saving says so, and the file that was there stays. */
+static void test_failing_disk(const rig *r) {
+    omm_buf text;
+    omm_err err = OMM_ERR_IO;
+    unsigned n = 0;
+    omm_buf_init(&text, 1 << 24);
+    CHECK_OK(omm_file_write_fast(s_path, omm_bytes_str("earlier"), 0600));
+    while (err != OMM_OK) {
+        s_write_fails = ++n;
+        err = omm_session_save(r->session, s_path, &s_digest, omm_bytes_of(s_note, 5));
+        const bool failed = s_write_fails == 0;
+        s_write_fails = 0;
+        CHECK_ERR(err, failed ? OMM_ERR_IO : OMM_OK);
+        omm_buf_clear(&text);
+        CHECK_OK(omm_file_read(&text, s_path));
+        CHECK(omm_bytes_equal(omm_buf_view(&text), omm_bytes_str("earlier")) == failed);
+    }
+    CHECK(n > LENGTH);
+    omm_buf_fini(&text);
+}
+
+/* Nothing at all is a session too, and so is one that is full. */
+static void test_ends(const rig *r) {
+    omm_buf file;
+    omm_session *empty = open_session(&r->model), *full = NULL;
+    omm_session_options o = {.kv_type = OMM_KV_Q8_0, .positions_max = LENGTH, .batch_max = 64};
+    omm_buf_init(&file, 1 << 24);
+    save(&file, empty, (omm_bytes){0});
+    CHECK_EQ(file.size, HEADER + DIGEST);
+    CHECK_OK(omm_session_append(empty, s_ids, 3, NULL, false));
+    CHECK_OK(load_signed(empty, &file, HEADER, false));
+    CHECK_EQ(omm_session_position(empty), 0);
+    save(&file, r->session, (omm_bytes){0});
+    CHECK_OK(omm_session_open(&full, &s_compute, &r->model, NULL, &o));
+    CHECK_OK(load_signed(full, &file, file.size - DIGEST, false));
+    CHECK_EQ(omm_session_position(full), LENGTH);
+    omm_session_close(full);
+    o.positions_max = LENGTH - 1;
+    CHECK_OK(omm_session_open(&full, &s_compute, &r->model, NULL, &o));
+    CHECK_ERR(load_signed(full, &file, file.size - DIGEST, false), OMM_ERR_TOO_BIG);
+    omm_session_close(full);
+    omm_session_close(empty);
+    omm_buf_fini(&file);
+}
+
 /* The type alone, whatever comes after the header. */
 static void test_type(const rig *r) {
     static const size_t sizes[] = {HEADER, HEADER - 1, 7, 0};
@@ -303,6 +359,12 @@ static void test_nothing_else(omm_kv_type type) {
     CHECK_EQ(omm_session_truncate(used, LENGTH), LENGTH);
     save(&got, used, (omm_bytes){0});
     CHECK(omm_bytes_equal(omm_buf_view(&want), omm_buf_view(&got)));
+    /* And what is counted: a whole block, and the heads' 20 of 32 values. */
+    float here[TINY_ARCH_VOCAB], there[TINY_ARCH_VOCAB];
+    CHECK_OK(load_signed(used, &want, want.size - DIGEST, false));
+    CHECK_OK(omm_session_append(fresh, s_ids + LENGTH, 1, here, false));
+    CHECK_OK(omm_session_append(used, s_ids + LENGTH, 1, there, false));
+    CHECK(same_bytes(here, there, sizeof here));
     omm_session_close(fresh);
     omm_session_close(used);
     omm_model_fini(&model);
@@ -324,6 +386,8 @@ int main(void) {
     test_numbers(&r);
     test_absent_blocks(&r);
     test_notes(&r);
+    test_failing_disk(&r);
+    test_ends(&r);
     test_type(&r);
     close_rig(&r);
     test_windows();

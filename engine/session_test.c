@@ -102,6 +102,16 @@ static void goldens(void) {
     CHECK(same);
 }
 
+static void activation_names(void) {
+    for (int a = 0; a < 2; a++) {
+        omm_activations parsed = (omm_activations)(1 - a);
+        CHECK_OK(omm_activations_parse(&parsed, a ? "q8" : "f32"));
+        CHECK_EQ(parsed, a ? OMM_ACTIVATIONS_Q8 : OMM_ACTIVATIONS_F32);
+        CHECK(strcmp(omm_activations_name(parsed), a ? "q8" : "f32") == 0);
+        CHECK_ERR(omm_activations_parse(&parsed, a ? "q8_0" : ""), OMM_ERR_CONFIG);
+    }
+}
+
 static void cache_and_limits(const omm_compute *c) {
     omm_model model;
     omm_session *s = NULL;
@@ -112,9 +122,22 @@ static void cache_and_limits(const omm_compute *c) {
     CHECK_EQ(omm_session_positions_max(s), TINY_CONTEXT);
     CHECK_ERR(omm_session_append(s, (uint32_t[]){0, TINY_VOCAB}, 2, NULL, false), OMM_ERR_FORMAT);
     CHECK_EQ(omm_session_position(s), 0);
+    /* Its last id is never appended, and has to be one all the same. */
+    CHECK_ERR(omm_session_nll(&sum, NULL, s, (uint32_t[]){0, 1, TINY_VOCAB}, 3), OMM_ERR_FORMAT);
+    CHECK_EQ(omm_session_position(s), 0);
     CHECK_OK(omm_session_nll(&sum, each, s, s_ids, LENGTH));
     CHECK_EQ(omm_session_position(s), LENGTH - 1);
     CHECK_ERR(omm_session_nll(&sum, NULL, s, s_ids, LENGTH), OMM_ERR_STATE);
+    omm_session *pieces = NULL; /* in batches of any size the same, to the bit */
+    double sum_of_pieces = 0.0;
+    float each_of_pieces[LENGTH];
+    CHECK_OK(omm_session_open(&pieces, c, &model, NULL, &(omm_session_options){.batch_max = 37}));
+    CHECK_OK(
+        omm_session_nll(&sum_of_pieces, each_of_pieces, pieces, s_ids, 75)); /* 2 * 37 of them */
+    omm_session_truncate(pieces, 0);
+    CHECK_OK(omm_session_nll(&sum_of_pieces, each_of_pieces, pieces, s_ids, LENGTH));
+    CHECK(sum_of_pieces == sum && same_bytes(each_of_pieces, each, (LENGTH - 1) * sizeof *each));
+    omm_session_close(pieces);
     /* Going back and on again changes nothing, whatever was in the cache. */
     omm_session_truncate(s, 0);
     CHECK_OK(omm_session_append(s, s_ids, LENGTH, s_want, true));
@@ -157,6 +180,7 @@ static void cache_and_limits(const omm_compute *c) {
     /* Values that overflow inside are found in the logits. */
     for (size_t i = 0; i < lora.value_count; i++) lora.values[i] = 3e38f;
     CHECK_OK(omm_session_open(&s, c, &model, &lora, NULL));
+    CHECK_ERR(omm_session_nll(&sum, NULL, s, s_ids, 3), OMM_ERR_NUMERIC);
     CHECK_ERR(omm_session_append(s, s_ids, 3, s_got, true), OMM_ERR_NUMERIC);
     omm_session_close(s);
     omm_lora_fini(&lora);
@@ -179,6 +203,7 @@ static void refusals(void) {
     refused(&(tiny_options){.skip = "output_norm.weight"}, OMM_ERR_NOT_FOUND, "output_norm");
     refused(&(tiny_options){.skip = "token_embd.weight"}, OMM_ERR_NOT_FOUND, "token_embd");
     refused(&(tiny_options){.extra = "blk.0.attn_q.bias"}, OMM_ERR_UNSUPPORTED, "attn_q.bias");
+    refused(&(tiny_options){.extra = "blk.0.attn_sinks.weight"}, OMM_ERR_UNSUPPORTED, "attn_sinks");
     refused(&(tiny_options){.extra = "blk.9.attn_norm.weight"}, OMM_ERR_UNSUPPORTED, "blk.9");
     refused(&(tiny_options){.narrow = "blk.0.attn_k.weight"}, OMM_ERR_MISMATCH, "blk.0.attn_k");
     refused(&(tiny_options){.architecture = "mamba"}, OMM_ERR_UNSUPPORTED, "llama, qwen2, qwen3");
@@ -241,6 +266,7 @@ static void out_of_memory(const omm_compute *c) {
         err = omm_session_open(&s, c, &model, &lora, &o);
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
+        if (err == OMM_OK) CHECK_OK(omm_session_append(s, s_ids, 9, s_got, false));
         if (err == OMM_OK) omm_session_close(s);
         CHECK_EQ(omm_mem_live(), loaded);
     }
@@ -310,6 +336,7 @@ int main(void) {
     for (uint32_t i = 0; i < LENGTH; i++) s_ids[i] = i * i * 7 % TINY_VOCAB;
     CHECK_OK(omm_isa_choose(&isa, NULL));
     CHECK_OK(omm_compute_init(&c, NULL, isa));
+    activation_names();
     cache_and_limits(&c);
     refusals();
     out_of_memory(&c);

@@ -117,6 +117,8 @@ static void look_up_finds(const omm_compute *c, const omm_model *model) {
            (int)stats.steps);
     CHECK(stats.accepted > 20);
     CHECK(stats.steps <= 60); /* 84 if proposals ended where the ids do */
+    const omm_speculator_options pairs = {.drafts_max = 4, .match_max = 2};
+    CHECK(speculated(ids, count, s, &how, &pairs).accepted > 20); /* two ids are a match */
     omm_speculator *sp = NULL;
     omm_speculator_options bad = omm_speculator_options_default();
     bad.drafts_max = 0;
@@ -131,6 +133,43 @@ static void look_up_finds(const omm_compute *c, const omm_model *model) {
     }
     omm_mem_fail_nth(0);
     omm_session_close(s);
+}
+
+/* A cache that is full, of the session or of the draft, is said, and what was given out before is right. */
+static void full_caches(const omm_compute *c, const omm_model *model) {
+    const size_t block = TINY_LAYERS * omm_kv_block_bytes(OMM_KV_F32, TINY_KV_HEADS, TINY_HEAD_DIM);
+    const omm_sampler how = omm_sampler_default();
+    uint32_t want[COUNT];
+    for (int which = 0; which < 4; which++) { /* the session's, and beside a draft; the draft's */
+        omm_session_options o = {.batch_max = 16}, small = {.batch_max = 16};
+        omm_session *s = NULL, *draft = NULL;
+        omm_speculator *sp = NULL;
+        omm_speculator_options options = {.drafts_max = which == 3 ? 1 : 4, .match_max = 2};
+        omm_err err = OMM_OK;
+        size_t given = 0;
+        small.cache_bytes_max = block; /* 64 positions */
+        CHECK_OK(omm_session_open(&s, c, model, NULL, &o));
+        CHECK_EQ(plain(want, s, &how), COUNT);
+        omm_session_close(s);
+        CHECK_OK(omm_session_open(&s, c, model, NULL, which < 2 ? &small : &o));
+        CHECK_OK(omm_session_open(&draft, c, model, NULL, which < 2 ? &o : &small));
+        if (which > 0) options.draft = draft;
+        CHECK_OK(omm_speculator_open(&sp, s, &how, &options));
+        CHECK_OK(omm_session_append(s, s_prompt, PROMPT, s_logits, false));
+        omm_speculator_start(sp, s_logits);
+        for (uint32_t id = 0; given < COUNT; given++) {
+            err = omm_speculator_next(sp, &id);
+            if (err != OMM_OK) break;
+            CHECK_EQ(id, want[given]);
+        }
+        CHECK_ERR(err, OMM_ERR_TOO_BIG);
+        CHECK(given >= 20 && given <= 26);
+        omm_speculator_finish(sp);
+        CHECK_EQ(omm_session_position(s), PROMPT + given - 1);
+        omm_speculator_close(sp);
+        omm_session_close(s);
+        omm_session_close(draft);
+    }
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -293,6 +332,7 @@ int main(void) {
     equal_output(&c, &model, &small, TINY_CONTEXT);
     equal_output(&c, &model, &small, 110); /* the context ends in the middle of proposals */
     look_up_finds(&c, &model);
+    full_caches(&c, &model);
     other_vocabulary(&c, &model);
     for (unsigned t = 0; t < OMM_KV_TYPE_COUNT; t++) saved(&c, &model, (omm_kv_type)t);
     omm_model_fini(&model);

@@ -93,10 +93,12 @@ static void test_limits(void) {
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = 0;
     omm_stops s;
+    memset(&s, 0xff, sizeof s); /* whatever was there */
     omm_stops_init(&s);
     CHECK_ERR(omm_stops_add(&s, omm_bytes_str("")), OMM_ERR_USAGE);
     CHECK_ERR(omm_stops_add(&s, omm_bytes_str(text)), OMM_ERR_USAGE);
-    for (unsigned i = 0; i < OMM_STOPS_MAX; i++) CHECK_OK(omm_stops_add(&s, omm_bytes_str("x")));
+    CHECK_OK(omm_stops_add(&s, omm_bytes_of(text, OMM_STOP_BYTES_MAX)));
+    for (unsigned i = 1; i < OMM_STOPS_MAX; i++) CHECK_OK(omm_stops_add(&s, omm_bytes_str("x")));
     CHECK_ERR(omm_stops_add(&s, omm_bytes_str("x")), OMM_ERR_USAGE);
     omm_buf out;
     omm_buf_init(&out, 2); /* an output that is full: nothing has changed */

@@ -163,6 +163,20 @@ static void test_history(void) {
     CHECK(omm_bytes_equal(omm_thought_leave_out(omm_bytes_str(" <think>a")), omm_bytes_str("")));
     CHECK(omm_bytes_equal(omm_thought_leave_out(omm_bytes_str("a<think>")),
                           omm_bytes_str("a<think>")));
+    CHECK_EQ(omm_thought_leave_out(omm_bytes_of("a</think>\n\n\n", 10)).size, 0);
+}
+
+/* As history has it, or not at all. */
+static void test_write(void) {
+    const omm_bytes want = omm_bytes_str(THOUGHT);
+    for (size_t most = 0; most <= want.size; most++) {
+        omm_buf out;
+        omm_buf_init(&out, most);
+        CHECK_ERR(omm_thought_write(&out, omm_bytes_str(" er\n")),
+                  most < want.size ? OMM_ERR_TOO_BIG : OMM_OK);
+        if (most == want.size) CHECK(omm_bytes_equal(omm_buf_view(&out), want));
+        omm_buf_fini(&out);
+    }
 }
 
 /* ---- A text while it is written ---------------------------------------------------------------- */
@@ -196,7 +210,12 @@ static void check_written(const written *w, size_t step) {
     for (size_t n = 0;; n += step) {
         before = t;
         const bool is_over = n >= size;
-        omm_thought_look(&t, omm_bytes_of(w->text, is_over ? size : n), is_over);
+        const size_t so_far = is_over ? size : n;
+        char *part = omm_alloc(so_far + 1, 1); /* nothing of what comes is behind it */
+        CHECK(part != NULL);
+        memcpy(part, w->text, so_far);
+        omm_thought_look(&t, omm_bytes_of(part, so_far), is_over);
+        omm_free(part);
         /* what was said of the text stays true */
         if (before.from < before.to) CHECK_EQ(t.from, before.from);
         CHECK(t.to >= before.to && t.from <= t.to && t.to <= size);
@@ -221,6 +240,7 @@ static void test_written(void) {
 int main(void) {
     test_families();
     test_history();
+    test_write();
     test_written();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

@@ -83,7 +83,7 @@ typedef struct omm_batcher_token {
 void omm_batcher_step(omm_batcher_token *tokens, size_t *count, omm_batcher *batcher);
 
 uint32_t omm_batcher_taken(const omm_batcher *batcher); /* seats */
-/* Ids of the prompt that were not computed again; after the seat's first step. */
+/* Ids of the prompt that are not computed again; from omm_batcher_sit on. */
 uint32_t omm_batcher_reused(const omm_batcher *batcher, uint32_t index);
 size_t omm_batcher_cache_bytes(const omm_batcher *batcher); /* made so far */
 
