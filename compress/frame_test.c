@@ -113,6 +113,13 @@ static void test_codes(void) {
     CHECK_EQ(h.length[0], 7);
     CHECK_EQ(huffman_bits(&h, count), 128 + 64 * 2 + 32 * 3 + 16 * 4 + 8 * 5 + 4 * 6 + 2 * 7 + 7);
     memset(count, 0, sizeof count);
+    for (unsigned i = 0; i < 128; i++)
+        count[i] = 1; /* one weight: by itself, and as many as are possible so */
+    count[128] = 200;
+    CHECK(huffman_init(&h, count));
+    CHECK(h.description[0] == 255 && h.description_size == 1 + 64);
+    for (size_t i = 1; i <= 64; i++) CHECK_EQ(h.description[i], 0x11);
+    memset(count, 0, sizeof count);
     count[9] = 5;
     CHECK(!huffman_init(&h, count));
     for (unsigned i = 0; i < 256; i++) count[i] = 100;
@@ -199,11 +206,12 @@ static void test_known_frames(void) {
                 CHECK(!frame_is_ours(omm_bytes_of(frame, size), omm_bytes_of(s_bytes, n - 1)));
             omm_free(frame);
         }
+    CHECK(!frame_is_ours(omm_bytes_of(runs, sizeof runs), omm_bytes_of(runs, 0)));
     CHECK_OK(check_frame(runs, sizeof runs));
     memcpy(other, runs, sizeof runs);
     other[4] |= 8; /* a bit that readers may look at one day */
     CHECK(!frame_is_plain(omm_bytes_of(other, sizeof runs)));
-    CHECK(!frame_is_plain(omm_bytes_of(runs, sizeof runs - 1)));
+    for (size_t n = 0; n < sizeof runs; n++) CHECK(!frame_is_plain(omm_bytes_of(runs, n)));
     fill_bytes(FILL_FEW, 20000, 6);
     const size_t size = ZSTD_compress(other, sizeof other, s_bytes, 20000, 3);
     CHECK(!ZSTD_isError(size));

@@ -6,6 +6,7 @@
 #include "omm/mem.h"
 #include "omm/memory.h"
 
+#include "mem_due.h"
 #include "omm_test.h"
 
 #include <stdio.h>
@@ -130,6 +131,8 @@ static void refusals(void) {
     refused(&(fault){.part = 1, .key = "split.tensors.count", .value = 6}, OMM_ERR_MISMATCH,
             "3, 6: expected 1, 3, 5");
     refused(&(fault){.part = 2, .skip = "split.no"}, OMM_ERR_NOT_FOUND, "split.no is missing");
+    refused(&(fault){.part = 1, .skip = "split.tensors.count"}, OMM_ERR_NOT_FOUND,
+            "split.tensors.count is missing");
     refused(&(fault){.part = 2, .extra = "llama.vocab_size"}, OMM_ERR_MISMATCH,
             "llama.vocab_size of part 3 is not in");
     refused(&(fault){.part = 1, .other_kind = true}, OMM_ERR_MISMATCH,
@@ -180,6 +183,8 @@ static void names(void) {
     CHECK_ERR(omm_gguf_open(&g, other), OMM_ERR_MISMATCH);
     CHECK(strstr(omm_err_sentence(), "-00001-of-00003.gguf") != NULL);
     CHECK(strstr(omm_err_sentence(), other) != NULL);
+    CHECK_EQ(chdir(s_dir), 0);
+    CHECK_ERR(omm_gguf_open(&g, "x.gguf"), OMM_ERR_FORMAT); /* too short for a number */
     CHECK_ERR(omm_gguf_open(&g, part_name(2, PARTS)), OMM_ERR_NOT_FOUND);
     all_wrong("split.count", 0, OMM_ERR_FORMAT, "split.count is 0");
     all_wrong("split.count", 4000000000u, OMM_ERR_TOO_BIG, "at most 1024");
@@ -195,10 +200,26 @@ static void names(void) {
     omm_gguf_close(&g);
 }
 
+/* Of a path, the part before the numbers stays; what has no room for them is refused. */
+static void paths(void) {
+    char long_path[OMM_PATH_MAX + 1], out[OMM_PATH_MAX];
+    CHECK_OK(omm_gguf_part_path(out, "m-00001-of-00003.gguf", 1, 3));
+    CHECK(strcmp(out, "m-00002-of-00003.gguf") == 0);
+    CHECK_ERR(omm_gguf_part_path(out, "-00001-of-00003.gguf", 1, 3), OMM_ERR_FORMAT);
+    CHECK_ERR(omm_gguf_part_path(out, "m.gguf", 1, 3), OMM_ERR_FORMAT);
+    CHECK_ERR(omm_gguf_part_path(out, "m-00001-of-00003.gguf", 1, 100000), OMM_ERR_FORMAT);
+    memset(long_path, 'm', OMM_PATH_MAX);
+    long_path[OMM_PATH_MAX] = 0;
+    CHECK_ERR(omm_gguf_part_path(out, long_path, 1, 3), OMM_ERR_FORMAT);
+    CHECK_OK(omm_gguf_part_path(out, long_path + 1, 1, 3));
+    CHECK_EQ(strlen(out), OMM_PATH_MAX - 1);
+}
+
 /* What a command writes must not be one of them, whatever part it reads. */
 static void files(void) {
     char other[OMM_PATH_MAX];
     write_all(&(fault){.part = PARTS});
+    CHECK_OK(omm_file_write_fast(part_name(PARTS + 1, PARTS), omm_bytes_str("x"), 0600));
     for (unsigned i = 1; i <= PARTS; i++) {
         char model[OMM_PATH_MAX];
         snprintf(model, sizeof model, "%s", part_name(i, PARTS));
@@ -223,6 +244,7 @@ static void out_of_memory(void) {
         omm_gguf g;
         omm_mem_fail_nth(n);
         omm_err err = omm_gguf_open(&g, part_name(2, PARTS));
+        CHECK(err != OMM_OK || mem_failure_is_due());
         omm_mem_fail_nth(0);
         if (err == OMM_OK) {
             omm_gguf_close(&g);
@@ -270,6 +292,7 @@ int main(void) {
     any_part_opens_all();
     refusals();
     names();
+    paths();
     files();
     out_of_memory();
     digest_keeps_nothing();

@@ -3,6 +3,7 @@
 #include "omm/mem.h"
 #include "omm/quant.h"
 
+#include "mem_due.h"
 #include "omm_test.h"
 
 #include <math.h>
@@ -44,6 +45,7 @@ static omm_err write_sample(omm_buf *out, uint32_t alignment) {
     omm_gguf_put_u32(&w, "test.u32", 4000000000u);
     omm_gguf_put_f32(&w, "test.f32", 0.5f);
     omm_gguf_put_bool(&w, "test.bool", true);
+    omm_gguf_put_bool(&w, "test.no", false);
     put_arrays(&w);
     put_tensors(&w);
     omm_err err = omm_gguf_writer_finish(out, &w);
@@ -65,7 +67,12 @@ static void check_values(const omm_gguf *g) {
     CHECK(f == 0.5f);
     CHECK_OK(omm_gguf_get_bool(&b, g, "test.bool"));
     CHECK(b);
+    CHECK_OK(omm_gguf_get_bool(&b, g, "test.no"));
+    CHECK(!b);
     CHECK_ERR(omm_gguf_get_u32(&u, g, "test.none"), OMM_ERR_NOT_FOUND);
+    CHECK_ERR(omm_gguf_get_f32(&f, g, "test.none"), OMM_ERR_NOT_FOUND);
+    CHECK_ERR(omm_gguf_get_bool(&b, g, "test.none"), OMM_ERR_NOT_FOUND);
+    CHECK_ERR(omm_gguf_get_text(text, sizeof text, g, "test.none"), OMM_ERR_NOT_FOUND);
     CHECK_ERR(omm_gguf_get_u32(&u, g, "test.f32"), OMM_ERR_FORMAT);
     CHECK_ERR(omm_gguf_get_f32(&f, g, "test.u32"), OMM_ERR_FORMAT);
     CHECK_ERR(omm_gguf_get_bool(&b, g, "test.words"), OMM_ERR_FORMAT);
@@ -78,6 +85,7 @@ static void check_values(const omm_gguf *g) {
 static void check_arrays(const omm_gguf *g) {
     const omm_gguf_kv *kv = NULL;
     omm_bytes words[3];
+    CHECK_ERR(omm_gguf_get_array(&kv, g, "test.none", OMM_GGUF_I32), OMM_ERR_NOT_FOUND);
     CHECK_OK(omm_gguf_get_array(&kv, g, "test.words", OMM_GGUF_STRING));
     CHECK_EQ(kv->count, 3);
     omm_gguf_strings(words, kv);
@@ -282,6 +290,7 @@ static void test_allocations(void) {
         omm_gguf g;
         omm_mem_fail_nth(nth);
         omm_err err = omm_gguf_open_bytes(&g, omm_buf_view(&file));
+        CHECK(err != OMM_OK || mem_failure_is_due());
         omm_mem_fail_nth(0);
         if (err == OMM_OK) {
             omm_gguf_close(&g);
@@ -296,6 +305,7 @@ static void test_allocations(void) {
         omm_buf_init(&again, FILE_MAX);
         omm_mem_fail_nth(nth);
         omm_err err = write_sample(&again, 32);
+        CHECK(err != OMM_OK || mem_failure_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || again.size == 0);
         omm_buf_fini(&again);
@@ -429,6 +439,12 @@ static void test_refuse_values(void) {
     begin(&m, 3, 0, 1);
     str(&m, "k");
     u32(&m, OMM_GGUF_ARRAY);
+    u32(&m, OMM_GGUF_KIND_COUNT);
+    u64(&m, 0);
+    end(&m, 0, OMM_ERR_FORMAT, "array of an unknown kind");
+    begin(&m, 3, 0, 1);
+    str(&m, "k");
+    u32(&m, OMM_GGUF_ARRAY);
     u32(&m, OMM_GGUF_U8);
     u64(&m, OMM_GGUF_ARRAY_MAX + 1);
     end(&m, 0, OMM_ERR_TOO_BIG, "long array");
@@ -437,6 +453,11 @@ static void test_refuse_values(void) {
     u32(&m, OMM_GGUF_STRING);
     u64(&m, OMM_GGUF_STRING_MAX + 1);
     end(&m, 0, OMM_ERR_TOO_BIG, "long string");
+    begin(&m, 3, 0, 1);
+    str(&m, "k");
+    u32(&m, OMM_GGUF_STRING);
+    u64(&m, 32); /* the padding has fewer */
+    end(&m, 0, OMM_ERR_SIZE, "string behind the end");
 }
 
 static void one_tensor(const char *name, uint64_t columns, uint64_t rows, uint32_t type,
@@ -456,6 +477,9 @@ static void test_refuse_tensors(void) {
     one_tensor(name64 + 1, 4, 2, OMM_GGML_F32, 0, 32, OMM_OK);
     one_tensor("", 4, 2, OMM_GGML_F32, 0, 32, OMM_ERR_FORMAT);
     one_tensor("new\nline", 4, 2, OMM_GGML_F32, 0, 32, OMM_ERR_FORMAT);
+    one_tensor("!ends~", 4, 2, OMM_GGML_F32, 0, 32, OMM_OK);
+    one_tensor("a space", 4, 2, OMM_GGML_F32, 0, 32, OMM_ERR_FORMAT);
+    one_tensor("delete\x7f", 4, 2, OMM_GGML_F32, 0, 32, OMM_ERR_FORMAT);
     one_tensor("no-rows", 4, 0, OMM_GGML_F32, 0, 32, OMM_ERR_FORMAT);
     one_tensor("block", 31, 2, OMM_GGML_Q8_0, 0, 96, OMM_ERR_FORMAT);
     one_tensor("type", 4, 2, 4, 0, 32, OMM_ERR_UNSUPPORTED);
@@ -477,14 +501,14 @@ static void test_refuse_tensors(void) {
     info(&m, "one", 4, 2, OMM_GGML_F32, 32);
     info(&m, "two", 4, 2, OMM_GGML_F32, 0);
     end(&m, 64, OMM_ERR_FORMAT, "tensors out of order");
-    for (uint32_t n_dims = 0; n_dims < 7; n_dims += 5) {
+    for (uint32_t n_dims = 0; n_dims < 6; n_dims++) {
         begin(&m, 3, 1, 0);
         str(&m, "dims");
         u32(&m, n_dims);
         for (uint32_t d = 0; d < n_dims; d++) u64(&m, 1);
         u32(&m, OMM_GGML_F32);
         u64(&m, 0);
-        end(&m, 32, OMM_ERR_FORMAT, "dimension count");
+        end(&m, 32, n_dims < 1 || n_dims > 4 ? OMM_ERR_FORMAT : OMM_OK, "dimension count");
     }
 }
 
@@ -585,6 +609,36 @@ static void test_integers(void) {
         CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&m.b)));
         CHECK_ERR(omm_gguf_get_u32(&v, &g, "n"), cases[i].fits ? OMM_OK : OMM_ERR_FORMAT);
         CHECK_EQ(v, cases[i].fits ? cases[i].value : 0);
+        CHECK_EQ(g.data_offset, m.b.size); /* keys alone */
+        omm_gguf_close(&g);
+        omm_buf_fini(&m.b);
+    }
+}
+
+/* Wide floats, where they are numbers of the narrow kind. */
+static void test_floats(void) {
+    static const struct {
+        double value;
+        bool fits;
+    } cases[] = {{0.5, true},
+                 {-1e-3, true},
+                 {1e30, true},
+                 {-3.3e38, true},
+                 {1e39, false},
+                 {-1e39, false},
+                 {(double)INFINITY, false},
+                 {(double)NAN, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        maker m;
+        omm_gguf g;
+        float v = 7.0f;
+        begin(&m, 3, 0, 1);
+        str(&m, "x");
+        u32(&m, OMM_GGUF_F64);
+        u64(&m, omm_f64_to_bits(cases[i].value));
+        CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&m.b)));
+        CHECK_ERR(omm_gguf_get_f32(&v, &g, "x"), cases[i].fits ? OMM_OK : OMM_ERR_FORMAT);
+        CHECK(v == (cases[i].fits ? (float)cases[i].value : 7.0f));
         omm_gguf_close(&g);
         omm_buf_fini(&m.b);
     }
@@ -627,6 +681,7 @@ int main(void) {
     test_refusal_sentences();
     test_writer_refuses();
     test_integers();
+    test_floats();
     omm_buf_fini(&file);
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

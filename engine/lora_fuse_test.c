@@ -2,6 +2,7 @@
  * has, there and back to the same bytes and logits, dense ones of elsewhere, and what is refused. */
 #include "kernels_battery.h"
 #include "lora_internal.h"
+#include "mem_due.h"
 #include "tiny_arch.h"
 
 #include "omm/lora_merge.h"
@@ -127,6 +128,20 @@ static void test_uniform(void) {
                                        1u << OMM_LORA_GATE | 1u << OMM_LORA_UP};
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
         omm_lora lora = uniform(&s_phi.lora_shape, 5, 7.0f, targets[i]);
+        there_and_back(&lora);
+        omm_lora_fini(&lora);
+    }
+}
+
+/* A rank that training did not use up is the rank still. */
+static void test_unused_columns(void) {
+    static const uint32_t targets[] = {1u << OMM_LORA_K, 1u << OMM_LORA_GATE | 1u << OMM_LORA_UP,
+                                       OMM_LORA_ALL_TARGETS};
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
+        omm_lora lora = uniform(&s_phi.lora_shape, 4, 8.0f, targets[i]);
+        for (size_t k = 1; k < lora.tensor_count; k += 2)
+            for (size_t row = 0; row < lora.tensors[k].rows; row++)
+                lora.values[lora.tensors[k].offset + row * 4 + 3] = 0;
         there_and_back(&lora);
         omm_lora_fini(&lora);
     }
@@ -333,8 +348,13 @@ static void test_refusals(void) {
     omm_buf_init(&file, FILE_MAX);
     CHECK_ERR(omm_lora_save_fused(&file, &rounded, &lora, true), OMM_ERR_TOO_BIG);
     omm_lora_fini(&lora);
-    /* A model with attn_q wants attn_q. */
     lora = uniform(&s_phi.lora_shape, 2, 8.0f, OMM_LORA_ALL_TARGETS);
+    const float was = lora.values[lora.tensors[1].offset];
+    lora.values[lora.tensors[1].offset] = 3e38f; /* grows fourfold */
+    CHECK_ERR(omm_lora_save_fused(&file, &rounded, &lora, true), OMM_ERR_NUMERIC);
+    CHECK(strstr(omm_err_sentence(), lora.tensors[1].name) != NULL);
+    lora.values[lora.tensors[1].offset] = was;
+    /* A model with attn_q wants attn_q. */
     omm_lora_shape other = s_phi.lora_shape;
     other.fused = false;
     omm_buf fused = saved(&lora);
@@ -370,6 +390,7 @@ static void test_allocations(void) {
         omm_mem_fail_nth(n);
         err = omm_lora_save_fused(&file, &rounded, &lora, false);
         if (err == OMM_OK) err = omm_lora_load(&back, omm_buf_view(&file), &s_phi.lora_shape);
+        CHECK(err != OMM_OK || mem_failure_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
         omm_buf_fini(&file);
@@ -384,6 +405,7 @@ int main(void) {
     open_model();
     test_layout();
     test_uniform();
+    test_unused_columns();
     test_patterns();
     test_plain_file();
     test_dense();

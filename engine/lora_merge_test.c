@@ -13,8 +13,10 @@
 #include "omm_test.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { LENGTH = 20, FILE_MAX = 1 << 23, REPORTS_MAX = 64 };
@@ -423,10 +425,38 @@ static void test_refusals(void) {
     r.one.tensors[0].cols--;
     CHECK_ERR(merge(&r, OMM_ISA_SCALAR, 1, NULL), OMM_ERR_MISMATCH);
     r.one.tensors[0].cols++;
+    r.one.tensors[1].rows--;
+    CHECK_ERR(merge(&r, OMM_ISA_SCALAR, 1, NULL), OMM_ERR_MISMATCH);
+    r.one.tensors[1].rows++;
     snprintf(r.one.tensors[0].name, OMM_GGUF_NAME_MAX, "blk.7.attn_q.weight.lora_a");
     CHECK_ERR(merge(&r, OMM_ISA_SCALAR, 1, NULL), OMM_ERR_NOT_FOUND);
     CHECK_OK(omm_file_read(&file, s_path));
     CHECK_EQ(file.size, 3);
+    omm_buf_fini(&file);
+    close_rig(&r);
+}
+
+/* A disk without room for the last byte, which is of a tensor that stays as it is. */
+static void test_full_disk(void) {
+    struct rlimit old;
+    rig r;
+    omm_buf file;
+    open_rig(&r, OMM_FORMAT_F32);
+    omm_buf_init(&file, FILE_MAX);
+    CHECK_OK(omm_file_write_fast(s_path, omm_bytes_str("old"), 0644));
+    CHECK_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
+    const struct rlimit small = {r.file.size - 1, old.rlim_max}; /* as large as what is merged */
+    CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+    const omm_err err = merge(&r, OMM_ISA_SCALAR, 1, NULL);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &old), 0);
+    CHECK_ERR(err, OMM_ERR_IO);
+    CHECK_OK(omm_file_read(&file, s_path));
+    CHECK(omm_bytes_equal(omm_buf_view(&file), omm_bytes_str("old")));
+    CHECK_OK(merge(&r, OMM_ISA_SCALAR, 1, NULL));
+    file.size = 0;
+    CHECK_OK(omm_file_read(&file, s_path));
+    CHECK_EQ(file.size, r.file.size);
     omm_buf_fini(&file);
     close_rig(&r);
 }
@@ -442,6 +472,7 @@ int main(void) {
     test_types();
     test_logits();
     test_refusals();
+    test_full_disk();
     CHECK_OK(omm_file_remove(s_path));
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

@@ -70,14 +70,16 @@ static bool names_pair(const char *item, size_t size, uint32_t layer, unsigned t
     const char *rest = NULL;
     uint32_t first = 0, last = 0;
     if (size < 4 || memcmp(item, "blk.", 4) != 0) return names_target(item, size, target);
-    if (parse_range(&first, &last, &rest, item, size))
+    const char *tensor = omm_lora_target_tensor((omm_lora_target)target);
+    if (parse_range(&first, &last, &rest, item, size)) {
+        const size_t rest_size = size - (size_t)(rest - item);
+        snprintf(name, sizeof name, "%s.weight", tensor);
         return layer >= first && layer <= last &&
-               names_target(rest, size - (size_t)(rest - item), target);
-    snprintf(name, sizeof name, "blk.%u.%s", layer,
-             omm_lora_target_tensor((omm_lora_target)target));
+               (names_target(rest, rest_size, target) || lora_glob(rest, rest_size, name));
+    }
+    snprintf(name, sizeof name, "blk.%u.%s", layer, tensor);
     if (lora_glob(item, size, name)) return true;
-    snprintf(name, sizeof name, "blk.%u.%s.weight", layer,
-             omm_lora_target_tensor((omm_lora_target)target));
+    snprintf(name, sizeof name, "blk.%u.%s.weight", layer, tensor);
     return lora_glob(item, size, name);
 }
 

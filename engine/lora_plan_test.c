@@ -1,6 +1,7 @@
 /* lora_plan_test.c - adapters whose pairs differ: patterns, ranks, scales, layers left out, the fold
  * into one alpha, and that none of it changes what a model computes. */
 #include "kernels_battery.h"
+#include "mem_due.h"
 #include "tiny_model.h"
 
 #include "omm/lora.h"
@@ -53,8 +54,34 @@ static void test_patterns(void) {
     CHECK_EQ(count_of("blk.3.ffn_down.weight"), 1);
     CHECK_EQ(count_of("blk.*.attn_q,blk.0.attn_k,v"), 12 + 1 + 12);
     CHECK_EQ(count_of("*down"), 12);
-    static const char *const bad[] = {
-        "", ",", "q,", "x", "up", "blk.12.*", "blk.01.*", "blk.0.attn_q.bias", "q,zz"};
+    CHECK_EQ(count_of("blk.3-5.ffn_*"), 3 * 2); /* gate and down */
+    CHECK_EQ(count_of("blk.3-5.ffn_down.weight"), 3);
+    CHECK_EQ(count_of("blk.3-5.*.weight"), 3 * 6);
+    CHECK_EQ(count_of("blk.9-11.q"), 3);
+    CHECK_EQ(count_of("blk.7-7.attn_?"), 3);
+    CHECK_EQ(count_of("blk.0-9999.v"), 12);
+    CHECK_EQ(count_of("blk.10-12.k"), 2);
+    static const char *const bad[] = {"",
+                                      ",",
+                                      "q,",
+                                      "x",
+                                      "up",
+                                      "blk.12.*",
+                                      "blk.01.*",
+                                      "blk.0.attn_q.bias",
+                                      "q,zz",
+                                      "blk.5-3.q",
+                                      "blk.12-13.q",
+                                      "blk.3-.q",
+                                      "blk.-3.q",
+                                      "blk.3-5",
+                                      "blk.3-5q",
+                                      "blk.3-5.",
+                                      "blk.0-10000.q",
+                                      "blk.3:5.q",
+                                      "blk.3-5:q",
+                                      "blk.3-a.q",
+                                      "blk.3-5.up"};
     const omm_lora_shape shape = small_shape();
     omm_lora_plan plan;
     CHECK_OK(omm_lora_plan_init(&plan, &shape));
@@ -212,6 +239,44 @@ static void test_own_scales_refused(void) {
     omm_buf_fini(&file);
 }
 
+/* One scale more or fewer than the adapter has pairs. */
+static void test_own_scales_counted(void) {
+    static const char key[] = "openmeshmind.lora.scales";
+    omm_lora lora = mixed(2.0f, 16.0f), back;
+    omm_buf file, other;
+    omm_gguf g;
+    bool rounded = true;
+    omm_buf_init(&file, FILE_MAX);
+    CHECK_OK(omm_lora_fold(&rounded, &lora, false));
+    CHECK_OK(omm_lora_save(&file, &lora));
+    CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&file)));
+    const omm_gguf_kv *scales = omm_gguf_find(&g, key);
+    CHECK(scales && scales->count == lora.tensor_count / 2);
+    for (size_t count = scales->count - 1; count <= scales->count + 1; count++) {
+        omm_gguf_writer w;
+        float values[64] = {0};
+        CHECK(scales->count < 64);
+        for (size_t i = 0; i <= scales->count; i++) values[i] = 1.0f;
+        omm_gguf_writer_init(&w);
+        omm_buf_init(&other, FILE_MAX);
+        for (size_t i = 0; i < g.kv_count; i++)
+            if (&g.kvs[i] != scales) omm_gguf_put_kv(&w, &g.kvs[i]);
+        omm_gguf_put_array(&w, key, OMM_GGUF_F32, values, count);
+        for (size_t i = 0; i < g.tensor_count; i++)
+            omm_gguf_put_tensor(&w, g.tensors[i].name, g.tensors[i].type, 2, g.tensors[i].dims,
+                                g.tensors[i].data);
+        CHECK_OK(omm_gguf_writer_finish(&other, &w));
+        CHECK_ERR(omm_lora_load(&back, omm_buf_view(&other), &lora.shape),
+                  count == scales->count ? OMM_OK : OMM_ERR_FORMAT);
+        if (count == scales->count) omm_lora_fini(&back);
+        omm_buf_fini(&other);
+        omm_gguf_writer_fini(&w);
+    }
+    omm_gguf_close(&g);
+    omm_lora_fini(&lora);
+    omm_buf_fini(&file);
+}
+
 static void test_fold(float scale_q, float scale_down, float alpha, bool touched) {
     omm_lora lora = mixed(scale_q, scale_down), was = mixed(scale_q, scale_down);
     bool rounded = true;
@@ -241,6 +306,42 @@ static void test_fold_ranks(void) {
     CHECK(!rounded && lora.spec.alpha == 0 && lora.tensors[0].scale == 1);
     test_round_trip(&lora);
     omm_lora_fini(&lora);
+    omm_lora_plan_fini(&plan);
+}
+
+/* The alpha that the pairs were made with serves them as they are, whatever the adapter says of itself. */
+static void test_fold_own_alpha(void) {
+    omm_lora lora = mixed(2.0f, 4.0f), was = mixed(2.0f, 4.0f);
+    bool rounded = true;
+    lora.spec.alpha = 3.0f;
+    CHECK_OK(omm_lora_fold(&rounded, &lora, false));
+    CHECK(!rounded && lora.spec.alpha == 8.0f);
+    CHECK(memcmp(lora.values, was.values, lora.value_count * sizeof(float)) == 0);
+    omm_lora_fini(&lora);
+    omm_lora_fini(&was);
+}
+
+/* More scales than alphas are tried. */
+static void test_fold_many(void) {
+    omm_lora_shape shape = small_shape();
+    omm_lora_plan plan;
+    omm_lora lora, was;
+    bool rounded = false;
+    shape.layer_count = 40;
+    CHECK_OK(omm_lora_plan_init(&plan, &shape));
+    CHECK_OK(omm_lora_plan_add(&plan, "q,down", (omm_lora_pair){2, 1.0f}));
+    for (size_t i = 0; i < (size_t)shape.layer_count * OMM_LORA_TARGET_COUNT; i++)
+        plan.pairs[i].scale = (float)(2 * i + 3);
+    CHECK_OK(omm_lora_init_plan(&lora, &plan));
+    CHECK_OK(omm_lora_init_plan(&was, &plan));
+    fill(&lora);
+    fill(&was);
+    CHECK_ERR(omm_lora_fold(&rounded, &lora, false), OMM_ERR_UNSUPPORTED);
+    CHECK_OK(omm_lora_fold(&rounded, &lora, true));
+    CHECK(rounded);
+    check_products(&was, &lora, 0x1p-23);
+    omm_lora_fini(&lora);
+    omm_lora_fini(&was);
     omm_lora_plan_fini(&plan);
 }
 
@@ -381,6 +482,7 @@ static void test_allocations(void) {
         err = omm_lora_plan_init(&plan, &shape);
         if (err == OMM_OK) err = omm_lora_plan_add(&plan, "all", (omm_lora_pair){4, 2.0f});
         if (err == OMM_OK) err = omm_lora_init_plan(&lora, &plan);
+        CHECK(err != OMM_OK || mem_failure_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
         omm_lora_fini(&lora);
@@ -399,8 +501,11 @@ int main(void) {
     test_fold(2.0f, 16.0f, 8.0f, true); /* B of down times 4 */
     test_fold(0.3f, 0.15f, 1.2f, true);
     test_own_scales_refused();
+    test_own_scales_counted();
     test_fold_ranks();
     test_fold(-2.0f, 4.0f, -8.0f, true);
+    test_fold_own_alpha();
+    test_fold_many();
     test_fold_rounding();
     test_fold_rslora();
     test_same_logits();

@@ -3,6 +3,7 @@
 #include "omm/mem.h"
 #include "omm/rows.h"
 
+#include "mem_due.h"
 #include "omm_test.h"
 
 #include <math.h>
@@ -128,9 +129,14 @@ static void test_bad_specs(void) {
     omm_lora_spec good = {4, 8.0f, OMM_LORA_ALL_TARGETS};
     shape.d_in[OMM_LORA_GATE] = 0;
     CHECK_ERR(omm_lora_init(&lora, &good, &shape), OMM_ERR_CONFIG);
+    const omm_rng rng = test_rng(1);
+    CHECK_ERR(omm_lora_init_random(&lora, &good, &shape, &rng), OMM_ERR_CONFIG);
     shape = small_shape();
     shape.layer_count = OMM_LORA_LAYERS_MAX + 1;
     CHECK_ERR(omm_lora_init(&lora, &good, &shape), OMM_ERR_CONFIG);
+    shape.layer_count--;
+    CHECK_OK(omm_lora_init(&lora, &good, &shape));
+    omm_lora_fini(&lora);
     shape.layer_count = 1000;
     for (int t = 0; t < 7; t++) shape.d_in[t] = shape.d_out[t] = UINT32_MAX;
     CHECK_ERR(omm_lora_init(&lora, &good, &shape), OMM_ERR_TOO_BIG);
@@ -142,6 +148,19 @@ static void test_bad_specs(void) {
     static const char *const lists[] = {"", "q,", ",q", "q,q", "x", "Q", "q, v", "all,q"};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
         CHECK_ERR(omm_lora_targets_parse(&targets, lists[i]), OMM_ERR_CONFIG);
+}
+
+/* Several numbers give the same scale in f32; kept is the one that was asked for. */
+static void test_alphas(void) {
+    const omm_lora_shape shape = small_shape();
+    float alpha = 3.5f;
+    for (int i = 0; i < 50; i++) {
+        omm_lora lora;
+        CHECK_OK(omm_lora_init(&lora, &(omm_lora_spec){3, alpha, 1}, &shape));
+        CHECK(lora.spec.alpha == alpha && lora.tensors[0].scale == alpha / 3.0f);
+        omm_lora_fini(&lora);
+        alpha = nextafterf(alpha, 4.0f);
+    }
 }
 
 /* ---- Files that must be refused ------------------------------------------------------------ */
@@ -158,6 +177,7 @@ typedef struct tamper {
     const char *says; /* of those that name no tensor */
     omm_err err;
     bool nan, alora, bf16, other_rank;
+    bool alpha_text;
 } tamper;
 
 static const float s_zeros[4096];
@@ -200,6 +220,7 @@ static void test_tamper(const tamper *c) {
     omm_gguf_put_text(&w, "general.architecture", c->arch ? c->arch : "llama");
     omm_gguf_put_text(&w, "general.type", c->type ? c->type : "adapter");
     omm_gguf_put_text(&w, "adapter.type", c->adapter ? c->adapter : "lora");
+    if (c->alpha_text) omm_gguf_put_text(&w, "adapter.lora.alpha", "4");
     if (c->alora) omm_gguf_put_array(&w, "adapter.alora.invocation_tokens", OMM_GGUF_U32, NULL, 0);
     for (size_t i = 0; i < lora.tensor_count; i++) put_tensor(&w, &lora, &lora.tensors[i], c);
     CHECK_OK(omm_gguf_writer_finish(&file, &w));
@@ -258,6 +279,10 @@ static void test_refusals(void) {
          .err = OMM_ERR_UNSUPPORTED,
          .adapter = "control_vector"},
         {.what = "activated", .says = "activated LoRA", .err = OMM_ERR_UNSUPPORTED, .alora = true},
+        {.what = "no number",
+         .says = "adapter.lora.alpha",
+         .err = OMM_ERR_FORMAT,
+         .alpha_text = true},
         {.what = "BF16", .err = OMM_OK, .bf16 = true},
         {.what = "halves of other rank",
          .says = "its other half",
@@ -325,6 +350,38 @@ static omm_lora_shape pair_shape(void) {
     shape.d_in[OMM_LORA_K] = 32;
     shape.d_out[OMM_LORA_K] = 2;
     return shape;
+}
+
+/* What a file itself claims: its layers and widths, of an architecture that it must name. */
+static void test_claims(void) {
+    static const float values[64];
+    omm_lora_shape shape = {0}, none = {0};
+    omm_gguf_writer w;
+    omm_gguf g;
+    omm_buf file;
+    omm_buf_init(&file, FILE_MAX);
+    put_pair(&file, OMM_GGML_F32, omm_bytes_of(values, 32 * sizeof(float)), OMM_GGML_F32,
+             omm_bytes_of(values, 2 * sizeof(float)), 1);
+    CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&file)));
+    CHECK_OK(omm_lora_claim_shape(&shape, &g));
+    CHECK(shape.layer_count == 1 && strcmp(shape.architecture, "llama") == 0);
+    CHECK(shape.d_in[OMM_LORA_K] == 32 && shape.d_out[OMM_LORA_K] == 2);
+    CHECK(shape.d_in[OMM_LORA_Q] == 0 && !shape.stacked);
+    omm_gguf_close(&g);
+    omm_buf_clear(&file);
+    omm_gguf_writer_init(&w);
+    const uint64_t dims[2] = {1, 1};
+    omm_gguf_put_tensor(&w, "blk.0.attn_k.weight.lora_a", OMM_GGML_F32, 2, dims,
+                        omm_bytes_of(values, sizeof(float)));
+    omm_gguf_put_tensor(&w, "blk.0.attn_k.weight.lora_b", OMM_GGML_F32, 2, dims,
+                        omm_bytes_of(values, 4));
+    CHECK_OK(omm_gguf_writer_finish(&file, &w));
+    CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&file)));
+    CHECK_ERR(omm_lora_claim_shape(&none, &g), OMM_ERR_NOT_FOUND);
+    CHECK(strstr(omm_err_sentence(), "general.architecture") != NULL);
+    omm_gguf_close(&g);
+    omm_gguf_writer_fini(&w);
+    omm_buf_fini(&file);
 }
 
 /* Every element type of the format is read, to the values that its definition gives. */
@@ -482,6 +539,7 @@ static void test_allocations(void) {
         omm_lora back;
         omm_mem_fail_nth(nth);
         err = omm_lora_load(&back, omm_buf_view(&file), &shape);
+        CHECK(err != OMM_OK || mem_failure_is_due());
         omm_mem_fail_nth(0);
         if (err == OMM_OK)
             omm_lora_fini(&back);
@@ -495,12 +553,24 @@ static void test_allocations(void) {
         omm_buf_init(&out, FILE_MAX);
         omm_mem_fail_nth(nth);
         err = omm_lora_save(&out, &lora);
+        CHECK(err != OMM_OK || mem_failure_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || (err == OMM_ERR_NOMEM && out.size == 0));
         omm_buf_fini(&out);
         CHECK_EQ(omm_mem_live(), live);
     }
     omm_lora_fini(&lora);
+    live = omm_mem_live();
+    err = OMM_ERR_NOMEM;
+    for (size_t nth = 1; err != OMM_OK; nth++) {
+        omm_mem_fail_nth(nth);
+        err = omm_lora_init(&lora, &(omm_lora_spec){2, 4.0f, 1}, &shape);
+        CHECK(err != OMM_OK || mem_failure_is_due());
+        omm_mem_fail_nth(0);
+        CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
+        if (err == OMM_OK) omm_lora_fini(&lora);
+        CHECK_EQ(omm_mem_live(), live);
+    }
     omm_buf_fini(&file);
 }
 
@@ -511,8 +581,10 @@ int main(void) {
     test_round_trip(4, 1u << OMM_LORA_Q | 1u << OMM_LORA_V);
     test_round_trip(5, OMM_LORA_ALL_TARGETS);
     test_bad_specs();
+    test_alphas();
     test_refusals();
     test_half_pair();
+    test_claims();
     test_types();
     test_type_not_finite();
     test_narrow();

@@ -5,6 +5,7 @@
 #include "omm/peft.h"
 #include "omm/safetensors.h"
 
+#include "mem_due.h"
 #include "testdata.h"
 #include "tiny_arch.h"
 #include "tiny_model.h"
@@ -205,12 +206,18 @@ static void test_config_refusals(void) {
         {"\"target_modules\":[\"q_proj\",\"up_proj\"]", OMM_ERR_NOT_FOUND, "mlp.up_proj"},
         {"\"target_modules\":\"All-Linear\"", OMM_ERR_NOT_FOUND, "k_proj"},
         {"\"target_modules\":\".*q_pro\"", OMM_ERR_MISMATCH, "q_proj"},
+        {"\"target_modules\":\"all_linear\"", OMM_ERR_MISMATCH, "q_proj"}, /* a pattern */
         {"\"target_modules\":[\"q_proj\",\"lm_head\"]", OMM_ERR_UNSUPPORTED, "lm_head"},
         {"\"target_modules\":\".*(q_proj|embed_tokens)\"", OMM_ERR_UNSUPPORTED, "embed_tokens"},
         {"\"target_modules\":[\"q_proj\",\"lm_head\"],\"exclude_modules\":[\"lm_head\"]", OMM_OK,
          NULL},
         {"\"target_modules\":\"(\"", OMM_ERR_UNSUPPORTED, "regular expression"},
         {"\"target_modules\":\"((.+)+)+[0-9]{9}\"", OMM_ERR_UNSUPPORTED, "steps"},
+        {"\"target_modules\":\"model.layers((.+)+)+[0-9]{9}\"", OMM_ERR_UNSUPPORTED, "steps"},
+        {"\"exclude_modules\":\"(\"", OMM_ERR_UNSUPPORTED, "regular expression"},
+        {"\"exclude_modules\":\"model.layers((.+)+)+[0-9]{9}\"", OMM_ERR_UNSUPPORTED, "steps"},
+        {"\"rank_pattern\":{\"((.+)+)+[0-9]{9}\":2}", OMM_ERR_UNSUPPORTED, "steps"},
+        {"\"alpha_pattern\":{\"((.+)+)+[0-9]{9}\":2}", OMM_ERR_UNSUPPORTED, "steps"},
         {"\"exclude_modules\":\".*1.self_attn.q_proj\"", OMM_ERR_MISMATCH, "layers.1"},
         {"\"layers_to_transform\":[0]", OMM_ERR_MISMATCH, "layers.1"},
         {"\"layers_to_transform\":[0,1],\"layers_pattern\":\"h\"", OMM_ERR_UNSUPPORTED,
@@ -240,6 +247,41 @@ static void test_config_refusals(void) {
         if (cases[i].named) CHECK(strstr(omm_err_sentence(), cases[i].named) != NULL);
         omm_lora_fini(&lora);
     }
+}
+
+/* So many ranks by names that nothing has, then one by `last`. */
+static omm_err with_patterns(size_t names, const char *last) {
+    const omm_peft_base base = small_base();
+    omm_buf text;
+    char path[OMM_PATH_MAX];
+    omm_lora lora;
+    omm_buf_init(&text, 1 << 20);
+    path_in(path, "adapter_config.json");
+    CHECK_OK(omm_buf_printf(&text, "{\"peft_type\":\"LORA\",\"r\":2,\"target_modules\":"
+                                   "[\"q_proj\"],\"rank_pattern\":{"));
+    for (size_t i = 0; i < names; i++) CHECK_OK(omm_buf_printf(&text, "\"x%zu\":4,", i));
+    CHECK_OK(omm_buf_printf(&text, "\"%s\":4}}", last));
+    CHECK_OK(omm_file_write_fast(path, omm_buf_view(&text), 0644));
+    omm_buf_fini(&text);
+    const omm_err err = import(&lora, &base);
+    if (err == OMM_OK) omm_lora_fini(&lora);
+    return err;
+}
+
+/* What patterns may take: bytes, and steps, of which there are fewer where patterns are many. */
+static void test_pattern_limits(void) {
+    static const char slow[] = "(.*)(.*)(.*)[0-9]{9}"; /* some thousand steps */
+    char longest[OMM_PEFT_PATTERN_BYTES_MAX + 2];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    write_model(s_q, 4);
+    CHECK_ERR(with_patterns(0, longest), OMM_ERR_TOO_BIG);
+    CHECK_OK(with_patterns(0, longest + 1));
+    CHECK_OK(with_patterns(0, slow));
+    CHECK_OK(with_patterns(255, slow));
+    CHECK_ERR(with_patterns(256, slow), OMM_ERR_UNSUPPORTED);
+    CHECK(strstr(omm_err_sentence(), "over 1000 steps") != NULL);
+    CHECK_OK(with_patterns(256, "q_pro"));
 }
 
 /* One tensor more, with a strange name or shape. */
@@ -275,6 +317,9 @@ static void test_tensor_refusals(void) {
         CHECK_ERR(err, cases[i].err);
     }
     omm_lora lora;
+    write_model(s_q + 2, 2);
+    CHECK_ERR(import(&lora, &base), OMM_ERR_NOT_FOUND);
+    CHECK(strstr(omm_err_sentence(), "layers.0.self_attn.q_proj' is a target") != NULL);
     write_model(s_q, 3); /* an A without its B */
     CHECK_ERR(import(&lora, &base), OMM_ERR_NOT_FOUND);
     CHECK(strstr(omm_err_sentence(), "layers.1.self_attn.q_proj.lora_B") != NULL);
@@ -312,6 +357,28 @@ static void there_and_back(const omm_lora *lora, const omm_peft_base *base) {
     omm_lora_fini(&back);
 }
 
+/* A target at one rank in all its layers is one entry, else each layer that differs is one. */
+static void check_rank_pattern(void) {
+    static const struct {
+        const char *key;
+        int rank;
+    } want[] = {{"gate_proj", 2},
+                {"up_proj", 2},
+                {"down_proj", 2},
+                {"model.layers.1.self_attn.q_proj", 3},
+                {"model.layers.1.self_attn.k_proj", 3},
+                {"v_proj", 3}};
+    char path[OMM_PATH_MAX];
+    json_t *root = NULL;
+    path_in(path, "adapter_config.json");
+    CHECK_OK(omm_json_load(&root, path, OMM_PEFT_CONFIG_BYTES_MAX));
+    const json_t *ranks = json_object_get(root, "rank_pattern");
+    CHECK_EQ(json_integer_value(json_object_get(root, "r")), 4);
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+        CHECK_EQ(json_integer_value(json_object_get(ranks, want[i].key)), want[i].rank);
+    json_decref(root);
+}
+
 static void test_mixed(void) {
     const omm_peft_base base = small_base();
     omm_lora_plan plan;
@@ -328,6 +395,7 @@ static void test_mixed(void) {
     CHECK_OK(omm_lora_fold(&rounded, &lora, false));
     CHECK(!rounded);
     there_and_back(&lora, &base);
+    check_rank_pattern();
     /* scales of any kind are exact over there, also before they are folded */
     omm_lora other;
     for (size_t pair = 0; 2 * pair < lora.tensor_count; pair++)
@@ -338,8 +406,13 @@ static void test_mixed(void) {
     for (size_t i = 0; i < lora.tensor_count; i++)
         CHECK(other.tensors[i].scale == lora.tensors[i].scale);
     omm_lora_fini(&other);
-    const omm_peft_base wrong = {.shape = {.layer_count = 3}};
-    CHECK_ERR(omm_peft_export(s_dir, &lora, &wrong, ""), OMM_ERR_MISMATCH);
+    for (unsigned what = 0; what < 3; what++) {
+        omm_peft_base wrong = base;
+        if (what == 0) wrong.shape.layer_count++;
+        if (what == 1) wrong.shape.d_in[OMM_LORA_DOWN]++;
+        if (what == 2) wrong.shape.d_out[OMM_LORA_GATE]++;
+        CHECK_ERR(omm_peft_export(s_dir, &lora, &wrong, ""), OMM_ERR_MISMATCH);
+    }
     CHECK_ERR(omm_peft_export(s_dir, &lora, &base, "\xff"), OMM_ERR_FORMAT);
     lora.values[3] = NAN;
     CHECK_ERR(omm_peft_export(s_dir, &lora, &base, ""), OMM_ERR_NUMERIC);
@@ -381,6 +454,7 @@ static void test_stacked(void) {
     omm_lora_find(&a, &b, &lora, 0, OMM_LORA_UP); /* rows 12 to 23, gate above */
     CHECK(a[1] == 1 && b[0] == 120 && b[23] == 231);
     there_and_back(&lora, &base);
+    CHECK_ERR(omm_peft_export(s_dir, &lora, &base, "\xff"), OMM_ERR_FORMAT);
     path_in(path, "adapter_model.safetensors");
     CHECK_OK(omm_safetensors_open(&file, path));
     const omm_safetensor *t = omm_safetensors_find(&file, "base_model.model." QKV0 "B.weight");
@@ -406,11 +480,25 @@ static void test_allocations(void) {
         omm_lora lora = {0};
         omm_mem_fail_nth(nth);
         err = import(&lora, &base);
+        CHECK(err != OMM_OK || mem_failure_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
         omm_lora_fini(&lora);
         CHECK_EQ(omm_mem_live(), live);
     }
+    omm_lora lora;
+    CHECK_OK(import(&lora, &base));
+    const size_t held = omm_mem_live();
+    err = OMM_ERR_NOMEM;
+    for (size_t nth = 1; err != OMM_OK; nth++) {
+        omm_mem_fail_nth(nth);
+        err = omm_peft_export(s_dir, &lora, &base, "name");
+        CHECK(err != OMM_OK || mem_failure_is_due());
+        omm_mem_fail_nth(0);
+        CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
+        CHECK_EQ(omm_mem_live(), held);
+    }
+    omm_lora_fini(&lora);
 }
 
 /* ---- joining ----------------------------------------------------------------------------------- */
@@ -425,7 +513,8 @@ static void test_join(void) {
     for (size_t i = 0; i < one.value_count; i++) one.values[i] = (float)i;
     for (size_t i = 0; i < two.value_count; i++) two.values[i] = -(float)i;
     const omm_lora *parts[] = {&one, &two};
-    const float weights[] = {1.0f, 4.0f}, odd[] = {1.0f, 0.3f}, zero[] = {0.0f, 1.0f};
+    const float weights[] = {1.0f, 4.0f}, odd[] = {1.0f, 0.3f}, huge[] = {1.0f, 1e38f};
+    const float bad[][2] = {{0, 1}, {1, 0}, {1, NAN}, {-INFINITY, 1}};
     CHECK_OK(omm_lora_join(&joined, &rounded, parts, weights, 2, false));
     CHECK(!rounded);
     CHECK_EQ(joined.tensor_count, 2 * (2 + 2));
@@ -447,12 +536,60 @@ static void test_join(void) {
     CHECK_OK(omm_lora_join(&joined, &rounded, parts, odd, 2, true));
     CHECK(rounded);
     omm_lora_fini(&joined);
-    CHECK_ERR(omm_lora_join(&joined, &rounded, parts, zero, 2, true), OMM_ERR_CONFIG);
+    CHECK_ERR(omm_lora_join(&joined, &rounded, parts, huge, 2, true), OMM_ERR_NUMERIC);
+    omm_lora_fini(&two);
+    /* one pair: what rounds is the other's B */
+    CHECK_OK(omm_lora_init(&two, &(omm_lora_spec){3, 3.0f, 1u << OMM_LORA_Q}, &shape));
+    for (size_t i = 0; i < two.value_count; i++) two.values[i] = -(float)i;
+    CHECK_ERR(omm_lora_join(&joined, &rounded, parts, odd, 2, false), OMM_ERR_UNSUPPORTED);
+    rounded = false;
+    CHECK_OK(omm_lora_join(&joined, &rounded, parts, odd, 2, true));
+    CHECK(rounded);
+    omm_lora_fini(&joined);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK_ERR(omm_lora_join(&joined, &rounded, parts, bad[i], 2, true), OMM_ERR_CONFIG);
+        CHECK(strstr(omm_err_sentence(), bad[i][0] == 1 ? "adapter 2" : "adapter 1") != NULL);
+    }
+    /* the scale that the first was trained with, as it is weighted */
+    one.tensors[0].own_scale = one.tensors[1].own_scale = 3.0f;
+    two.tensors[2].own_scale = two.tensors[3].own_scale = 5.0f;
+    const float halves[] = {0.5f, 4.0f};
+    CHECK_OK(omm_lora_join(&joined, &rounded, parts, halves, 2, true));
+    CHECK(joined.tensors[0].own_scale == 1.5f && joined.tensors[1].own_scale == 1.5f);
+    CHECK(joined.tensors[2].own_scale == 0.0f);
+    omm_lora_fini(&joined);
+    omm_lora_fini(&two);
+    /* no pair in common: what rounds is the one alpha of the file */
+    CHECK_OK(omm_lora_init(&two, &(omm_lora_spec){2, 2.0f, 1u << OMM_LORA_V}, &shape));
+    for (size_t i = 0; i < two.value_count; i++) two.values[i] = 1.0f / (float)(i + 3);
+    CHECK_ERR(omm_lora_join(&joined, &rounded, parts, odd, 2, false), OMM_ERR_UNSUPPORTED);
+    rounded = false;
+    CHECK_OK(omm_lora_join(&joined, &rounded, parts, odd, 2, true));
+    CHECK(rounded);
+    omm_lora_fini(&joined);
     omm_lora_fini(&two);
     CHECK_OK(omm_lora_init(&two, &(omm_lora_spec){1023, 4.0f, 1u << OMM_LORA_Q}, &shape));
     CHECK_ERR(omm_lora_join(&joined, &rounded, parts, weights, 2, true), OMM_ERR_CONFIG);
-    two.shape.layer_count = 1;
-    CHECK_ERR(omm_lora_join(&joined, &rounded, parts, weights, 2, true), OMM_ERR_MISMATCH);
+    for (unsigned what = 0; what < 4; what++) {
+        two.shape = shape;
+        if (what == 0) two.shape.layer_count = 1;
+        if (what == 1) two.shape.d_in[OMM_LORA_DOWN]++;
+        if (what == 2) two.shape.d_out[OMM_LORA_GATE]++;
+        if (what == 3) two.shape.architecture[0] = 'x';
+        CHECK_ERR(omm_lora_join(&joined, &rounded, parts, weights, 2, true), OMM_ERR_MISMATCH);
+    }
+    const size_t live = omm_mem_live();
+    omm_err err = OMM_ERR_NOMEM;
+    for (size_t nth = 1; err != OMM_OK; nth++) {
+        joined = (omm_lora){0};
+        omm_mem_fail_nth(nth);
+        err = omm_lora_join(&joined, &rounded, parts, weights, 1, true);
+        CHECK(err != OMM_OK || mem_failure_is_due());
+        omm_mem_fail_nth(0);
+        CHECK(err == OMM_ERR_NOMEM || (err == OMM_OK && joined.tensor_count == 4));
+        omm_lora_fini(&joined);
+        CHECK_EQ(omm_mem_live(), live);
+    }
     omm_lora_fini(&one);
     omm_lora_fini(&two);
 }
@@ -576,15 +713,82 @@ static void test_heads(void) {
     }
 }
 
+/* A model that an adapter cannot be converted for; what was read of another stays. */
+static void test_base_refusals(void) {
+    static const struct {
+        tiny_options how;
+        omm_err err;
+        const char *named;
+    } cases[] = {
+        {{.architecture = "mamba"}, OMM_ERR_UNSUPPORTED, "'mamba'"},
+        {{.skip = "general.architecture"}, OMM_ERR_NOT_FOUND, "general.architecture"},
+        {{.skip = "llama.block_count"}, OMM_ERR_NOT_FOUND, "block_count"},
+        {{.key = "llama.block_count", .value = 0}, OMM_ERR_TOO_BIG, "0 layers"},
+        {{.key = "llama.block_count", .value = OMM_LORA_LAYERS_MAX},
+         OMM_ERR_NOT_FOUND,
+         "blk.2.attn_q"},
+        {{.key = "llama.block_count", .value = OMM_LORA_LAYERS_MAX + 1}, OMM_ERR_TOO_BIG, "1025"},
+        {{.skip = "llama.attention.head_count"}, OMM_ERR_NOT_FOUND, "head_count"},
+        {{.skip = "llama.attention.head_count_kv"}, OMM_ERR_MISMATCH, "4 and 4 heads"},
+        {{.skip = "blk.1.ffn_down.weight"}, OMM_ERR_NOT_FOUND, "blk.1.ffn_down"},
+        {{.narrow = "blk.1.ffn_up.weight"}, OMM_ERR_MISMATCH, "blk.1.ffn_up"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        omm_buf file;
+        omm_gguf gguf;
+        omm_peft_base base = {.heads = 77};
+        omm_buf_init(&file, 1 << 22);
+        tiny_model_write(&file, &cases[i].how);
+        CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
+        CHECK_ERR(omm_peft_base_read(&base, &gguf), cases[i].err);
+        CHECK(strstr(omm_err_sentence(), cases[i].named) != NULL);
+        CHECK_EQ(base.heads, 77);
+        omm_gguf_close(&gguf);
+        omm_buf_fini(&file);
+    }
+}
+
+/* Keys alone, of an architecture that stands for itself: each is refused for what it is. */
+static void test_base_keys(void) {
+    for (unsigned what = 0; what < 4; what++) {
+        omm_gguf_writer w;
+        omm_buf file;
+        omm_gguf gguf;
+        omm_peft_base base;
+        omm_gguf_writer_init(&w);
+        omm_buf_init(&file, 1 << 16);
+        omm_gguf_put_text(&w, "general.architecture", "qwen2");
+        omm_gguf_put_u32(&w, "qwen2.block_count", 1);
+        omm_gguf_put_u32(&w, "qwen2.attention.head_count", 2);
+        if (what == 0) omm_gguf_put_text(&w, "general.type", "adapter");
+        if (what == 1) omm_gguf_put_text(&w, "qwen2.attention.head_count_kv", "2");
+        if (what == 2) omm_gguf_put_u32(&w, "general.type", 1);
+        CHECK_OK(omm_gguf_writer_finish(&file, &w));
+        CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
+        static const omm_err errs[] = {OMM_ERR_UNSUPPORTED, OMM_ERR_FORMAT, OMM_ERR_FORMAT,
+                                       OMM_ERR_NOT_FOUND};
+        static const char *const named[] = {"an adapter", "head_count_kv", "general.type",
+                                            "blk.0.attn_q"};
+        CHECK_ERR(omm_peft_base_read(&base, &gguf), errs[what]);
+        CHECK(strstr(omm_err_sentence(), named[what]) != NULL);
+        omm_gguf_close(&gguf);
+        omm_buf_fini(&file);
+        omm_gguf_writer_fini(&w);
+    }
+}
+
 int main(void) {
     CHECK(mkdtemp(s_dir));
     test_rows();
     test_patterns();
     test_config_refusals();
+    test_pattern_limits();
     test_tensor_refusals();
     test_mixed();
     test_stacked();
     test_heads();
+    test_base_refusals();
+    test_base_keys();
     test_architectures();
     test_allocations();
     test_join();

@@ -47,6 +47,24 @@ static void check_text(const pretoken *p, size_t text, const char *want) {
     CHECK_EQ(have.count, at);
 }
 
+static omm_err refuse_nth(void *ud, omm_bytes word) {
+    size_t *left = ud;
+    (void)word;
+    return --*left ? OMM_OK : omm_raise(OMM_ERR_CANCELLED, "as asked");
+}
+
+/* Who refuses a word gets no other, wherever it stands. */
+static void check_stops(const pretoken *p) {
+    const omm_bytes text = omm_bytes_str("ab 1234567 c's");
+    pieces have = {0};
+    CHECK_OK(pretoken_split(p, text, collect, &have));
+    for (size_t n = 1; n <= have.count; n++) {
+        size_t left = n;
+        CHECK_ERR(pretoken_split(p, text, refuse_nth, &left), OMM_ERR_CANCELLED);
+        CHECK_EQ(left, 0);
+    }
+}
+
 static bool is_tested(const pretoken_family *family) {
     for (size_t i = 0; i < sizeof s_cases / sizeof s_cases[0]; i++) {
         const char *at = strstr(family->names, s_cases[i].pre);
@@ -61,6 +79,7 @@ static void test_cases(void) {
         pretoken p;
         CHECK_OK(pretoken_open(&p, omm_bytes_str(s_cases[i].pre)));
         for (size_t t = 0; t < PRETOKEN_CASE_TEXTS; t++) check_text(&p, t, s_cases[i].sizes[t]);
+        check_stops(&p);
         pretoken_close(&p);
     }
     for (size_t f = 0; f < pretoken_family_count; f++) {

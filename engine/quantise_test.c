@@ -2,10 +2,12 @@
  * threads, errors as reported, what is refused, memory that runs out. */
 #include "omm/file.h"
 #include "omm/mem.h"
+#include "omm/quant.h"
 #include "omm/quantise.h"
 #include "omm/rng.h"
 #include "omm/rows.h"
 
+#include "mem_due.h"
 #include "omm_test.h"
 
 #include <math.h>
@@ -58,6 +60,7 @@ static void write_model(const char *path, bool untied, const char *kind) {
     omm_gguf_put_u32(&w, "split.count", 1);
     put(&w, "token_embd.weight", COLS, 5);
     put_layers(&w);
+    put(&w, "enc.0.ffn_down.weight", COLS, ROWS); /* of none of these layers */
     put(&w, "blk.0.odd.weight", 96, ROWS);
     put(&w, "blk.0.odder.weight", 40, ROWS);
     put(&w, "rope_freqs.weight", 24, 1);
@@ -158,6 +161,7 @@ static void mix_of_the_rest(void) {
     open_quantised(&g, &(omm_quantise_options){.type = "Q4_K_M"}, true);
     expect(&g, "blk.3.attn_norm.weight", OMM_GGML_F32);
     expect(&g, "rope_freqs.weight", OMM_GGML_F32);
+    expect(&g, "enc.0.ffn_down.weight", OMM_GGML_Q4_K);
     expect(&g, "blk.0.odd.weight", OMM_GGML_Q8_0);
     expect(&g, "blk.0.odder.weight", OMM_GGML_F16);
     CHECK_OK(omm_gguf_get_u32(&version, &g, "general.quantization_version"));
@@ -286,7 +290,7 @@ static void errors_reported(void) {
     static float back[VALUES];
     omm_quantise_report report;
     omm_gguf g;
-    double squares = 0.0, largest = 0.0;
+    double squares = 0.0, largest = 0.0, all = 0.0;
     write_model(at("in.gguf"), true, NULL);
     CHECK_OK(quantise(at("out.gguf"), at("in.gguf"), &(omm_quantise_options){.type = "Q4_K"}, 2,
                       &report));
@@ -296,9 +300,11 @@ static void errors_reported(void) {
     for (size_t i = 0; i < 5 * (size_t)COLS; i++) {
         const double e = fabs((double)back[i] - (double)s_values[i]);
         squares += e * e;
+        all += (double)s_values[i] * (double)s_values[i];
         largest = fmax(largest, e);
     }
     CHECK(fabs(report.tensors[0].error_squares - squares) <= 1e-9 * squares);
+    CHECK(fabs(report.tensors[0].squares - all) <= 1e-9 * all);
     CHECK(report.tensors[0].error_max == largest);
     CHECK(largest > 0.0);
     CHECK_EQ(report.tensors[0].elements, 5 * COLS);
@@ -320,13 +326,29 @@ static void refused(const omm_quantise_options *o, omm_err err, const char *says
     omm_buf_fini(&kept);
 }
 
+static void names(void) {
+    static const struct {
+        const char *name;
+        bool known, mix;
+    } cases[] = {{"Q4_K", true, false}, {"q4_k_m", true, true},    {"Q5_K_S", true, true},
+                 {"F32", true, false},  {"Q4_K_M_", false, false}, {"", false, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bool is_mix = !cases[i].mix;
+        CHECK_EQ(omm_quantise_knows(&is_mix, cases[i].name), cases[i].known);
+        CHECK_EQ(is_mix, cases[i].mix);
+    }
+}
+
 static void refusals(void) {
     write_model(at("in.gguf"), true, NULL);
-    refused(&(omm_quantise_options){.type = "Q4_9"}, OMM_ERR_CONFIG, "Q4_K_M");
+    refused(&(omm_quantise_options){.type = "Q4_9"}, OMM_ERR_CONFIG, "accepted: F32, F16, BF16, ");
+    refused(&(omm_quantise_options){.type = "Q4_9"}, OMM_ERR_CONFIG, ", Q4_K_M, ");
     refused(&(omm_quantise_options){.type = "Q4_0", .keep = {"x"}, .keep_count = 1}, OMM_ERR_CONFIG,
             "PATTERN=TYPE");
     refused(&(omm_quantise_options){.type = "Q4_0", .keep = {"x=Q4_K_M"}, .keep_count = 1},
             OMM_ERR_CONFIG, "is a mix");
+    refused(&(omm_quantise_options){.type = "Q4_0", .keep = {"x=Q4_9"}, .keep_count = 1},
+            OMM_ERR_CONFIG, "type 'Q4_9' is not known");
     const omm_quantise_options other = {
         .type = "Q4_0", .keep = {"*=Q8_0", "blk.99.*=Q8_0"}, .keep_count = 2};
     refused(&other, OMM_ERR_CONFIG, "no matrix of this model is named 'blk.99.*'; it has");
@@ -344,6 +366,32 @@ static void refusals(void) {
     refused(&(omm_quantise_options){.type = "Q4_0"}, OMM_ERR_UNSUPPORTED, "adapter");
 }
 
+/* One column more than a matrix has; not of a file, which would take as long as all else here. */
+static void too_wide(void) {
+    static const omm_quantise_options to_q8 = {.type = "Q8_0"};
+    const uint64_t dims[1] = {OMM_MATRIX_DIM_MAX + 256};
+    omm_gguf_writer w;
+    omm_buf file;
+    omm_gguf g;
+    omm_quantise_report report;
+    uint64_t bytes = 0;
+    CHECK_OK(omm_gguf_tensor_bytes(&bytes, OMM_GGML_TQ1_0, 1, dims));
+    uint8_t *zeros = omm_alloc((size_t)bytes, 1);
+    CHECK(zeros != NULL);
+    omm_gguf_writer_init(&w);
+    omm_buf_init(&file, 1 << 24);
+    omm_gguf_put_tensor(&w, "t", OMM_GGML_TQ1_0, 1, dims, omm_bytes_of(zeros, (size_t)bytes));
+    CHECK_OK(omm_gguf_writer_finish(&file, &w));
+    CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&file)));
+    CHECK_ERR(omm_quantise_file(at("wide.gguf"), &g, &to_q8, NULL, &report, NULL, NULL),
+              OMM_ERR_TOO_BIG);
+    CHECK(!omm_file_exists(at("wide.gguf")));
+    omm_gguf_close(&g);
+    omm_buf_fini(&file);
+    omm_gguf_writer_fini(&w);
+    omm_free(zeros);
+}
+
 static void out_of_memory(void) {
     omm_gguf g;
     write_model(at("in.gguf"), true, NULL);
@@ -354,6 +402,7 @@ static void out_of_memory(void) {
         omm_mem_fail_nth(n);
         omm_err err = omm_quantise_file(at("mem.gguf"), &g, &(omm_quantise_options){.type = "Q4_0"},
                                         NULL, &report, NULL, NULL);
+        CHECK(err != OMM_OK || mem_failure_is_due());
         omm_mem_fail_nth(0);
         CHECK_EQ(omm_file_exists(at("mem.gguf")), err == OMM_OK);
         if (err == OMM_OK) {
@@ -379,7 +428,9 @@ int main(void) {
     plain();
     all_types();
     errors_reported();
+    names();
     refusals();
+    too_wide();
     out_of_memory();
     CHECK_OK(omm_dir_remove(s_dir));
     return 0;

@@ -91,6 +91,25 @@ static void pieces(void) {
     }
 }
 
+/* BF16: the upper half of the bits, to nearest, of two that are as near the even one. */
+static void brain_roundings(void) {
+    static const struct {
+        uint32_t bits, want;
+    } cases[] = {{0x3f800000, 0x3f80}, {0x3f807fff, 0x3f80}, {0x3f808000, 0x3f80},
+                 {0x3f808001, 0x3f81}, {0x3f817fff, 0x3f81}, {0x3f818000, 0x3f82},
+                 {0xbf818000, 0xbf82}, {0x00018000, 0x0002}, {0x7f7f7fff, 0x7f7f}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint8_t bytes[4], row[2];
+        omm_put_u32(bytes, cases[i].bits);
+        const float v = omm_get_f32(bytes);
+        CHECK_OK(omm_rows_quantise(row, OMM_GGML_BF16, &v, 1));
+        CHECK_EQ(omm_get_u16(row), cases[i].want);
+    }
+    const float beyond = 0x1.ffp127f; /* rounds to infinity */
+    uint8_t row[2];
+    CHECK_ERR(omm_rows_quantise(row, OMM_GGML_BF16, &beyond, 1), OMM_ERR_NUMERIC);
+}
+
 /* Halves and ties as the reference rounds them. */
 static void reference_roundings(void) {
     float x[32] = {0}, y[32];
@@ -220,6 +239,7 @@ int main(void) {
     fill();
     goldens();
     pieces();
+    brain_roundings();
     reference_roundings();
     constants();
     least_halves();

@@ -2,6 +2,7 @@
 #include "omm/mem.h"
 #include "omm/safetensors.h"
 
+#include "mem_due.h"
 #include "omm_test.h"
 
 #include <math.h>
@@ -54,7 +55,8 @@ static void test_write(void) {
     omm_buf_init(&out, FILE_MAX);
     omm_buf_init(&again, FILE_MAX);
     CHECK_OK(omm_safetensors_write(&out, tensors, 4));
-    CHECK_OK(omm_safetensors_write(&again, tensors, 4));
+    const omm_safetensor turned[] = {tensors[3], tensors[1], tensors[0], tensors[2]};
+    CHECK_OK(omm_safetensors_write(&again, turned, 4));
     CHECK(omm_bytes_equal(omm_buf_view(&out), omm_buf_view(&again)));
     const size_t header = (sizeof want - 1 + 7) / 8 * 8;
     CHECK_EQ(omm_get_u64(out.data), header);
@@ -130,6 +132,8 @@ static void test_refusals(void) {
         {"{\"a\":" T("F32", "1", "4", "0") "}", 4, OMM_ERR_FORMAT},
         {"{\"a\":" T("F32", "1", "-4", "0") "}", 4, OMM_ERR_FORMAT},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, OMM_ERR_FORMAT},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,4]}}", 4, OMM_ERR_FORMAT},
+        {"{\"b\":" T("F32", "1", "0", "4") ",\"a\":" T("F32", "0", "0", "0") "}", 4, OMM_OK},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"offsets\":[0,4]}}", 4, OMM_ERR_NOT_FOUND},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, OMM_ERR_FORMAT},
         {"{\"a\":[]}", 0, OMM_ERR_FORMAT},
@@ -185,10 +189,22 @@ static void test_file_and_memory(void) {
     for (size_t nth = 1; err != OMM_OK; nth++) {
         omm_mem_fail_nth(nth);
         err = omm_safetensors_open(&f, path);
+        CHECK(err != OMM_OK || mem_failure_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
         if (err == OMM_OK) omm_safetensors_close(&f);
         CHECK_EQ(omm_mem_live(), live);
+    }
+    err = OMM_ERR_NOMEM;
+    for (size_t nth = 1; err != OMM_OK; nth++) {
+        omm_buf again;
+        omm_buf_init(&again, FILE_MAX);
+        omm_mem_fail_nth(nth);
+        err = omm_safetensors_write(&again, &one, 1);
+        CHECK(err != OMM_OK || mem_failure_is_due());
+        omm_mem_fail_nth(0);
+        CHECK(err == OMM_OK || (err == OMM_ERR_NOMEM && again.size == 0));
+        omm_buf_fini(&again);
     }
     CHECK_OK(omm_file_remove(path));
     CHECK_ERR(omm_safetensors_open(&f, path), OMM_ERR_NOT_FOUND);

@@ -2,6 +2,7 @@
  * that stay out of plain text, streams, hostile vocabularies, long texts. */
 #include "omm/tokenizer.h"
 
+#include "mem_due.h"
 #include "omm/mem.h"
 #include "omm/rng.h"
 #include "omm/utf8.h"
@@ -24,6 +25,7 @@ typedef struct recipe {
     const char *merges[32];
     bool no_bytes;  /* llama: without byte tokens */
     bool is_silent; /* llama: no ids of bos, eos, unknown */
+    uint32_t types_missing;
     int first_type;
     const char *key; /* of a bool, which is true */
 } recipe;
@@ -62,7 +64,7 @@ static void write_vocab(omm_buf *file, const recipe *r) {
     omm_gguf_put_text(&w, "tokenizer.ggml.model", r->model);
     if (r->pre) omm_gguf_put_text(&w, "tokenizer.ggml.pre", r->pre);
     omm_gguf_put_strings(&w, "tokenizer.ggml.tokens", texts, n);
-    omm_gguf_put_array(&w, "tokenizer.ggml.token_type", OMM_GGUF_I32, types, n);
+    omm_gguf_put_array(&w, "tokenizer.ggml.token_type", OMM_GGUF_I32, types, n - r->types_missing);
     if (r->key) omm_gguf_put_bool(&w, r->key, true);
     size_t count = 0;
     for (; r->merges[count]; count++) merges[count] = omm_bytes_str(r->merges[count]);
@@ -214,8 +216,28 @@ static void test_llama(void) {
                "a\xe2"),
           OMM_TOKENIZE_CONTINUE, IDS(L_BYTE + 0xff, L_BYTE + 'a', L_BYTE + 0xe2));
     check(t, TEXT("a</s>b"), OMM_TOKENIZE_SPECIAL, IDS(L_SPACE_A, 2, L_SPACE, L_B));
+    check(t, TEXT("a</s>ab"), OMM_TOKENIZE_SPECIAL | OMM_TOKENIZE_CONTINUE,
+          IDS(L_A, 2, L_SPACE_AB));
     /* the merges could spell the control token; plain text must not become it */
     check(t, TEXT("</s>"), OMM_TOKENIZE_CONTINUE, IDS(L_CLOSE, L_CLOSE + 2));
+    omm_tokenizer_close(t);
+}
+
+/* A byte's token gives that byte, whatever it is; one that names none gives its text. */
+static void test_llama_bytes(void) {
+    static const char *const odd[] = {"<0x", "<0x4>", "<0x4G>", "<0x41]", "0x41>>", "<0x041>"};
+    recipe r = s_llama;
+    for (size_t i = 0; i < 6; i++) {
+        r.texts[12 + i] = odd[i];
+        r.types[12 + i] = TOKEN_BYTE;
+    }
+    omm_tokenizer *t = open_recipe(&r);
+    for (unsigned b = 0; b < 256; b++) {
+        const uint8_t byte = (uint8_t)b;
+        CHECK(omm_bytes_equal(omm_tokenizer_piece(t, L_BYTE + b), omm_bytes_of(&byte, 1)));
+    }
+    for (uint32_t i = 0; i < 6; i++)
+        CHECK(omm_bytes_equal(omm_tokenizer_piece(t, L_SPACE + 12 + i), omm_bytes_str(odd[i])));
     omm_tokenizer_close(t);
 }
 
@@ -349,6 +371,25 @@ static void test_stream(void) {
     omm_tokenizer_close(t);
 }
 
+/* Where text has no room a stream stays as it was, and nothing is lost in silence. */
+static void test_no_room(void) {
+    static const uint32_t ids[] = {L_AB, L_BYTE + 0xff, L_AB};
+    omm_tokenizer *t = open_recipe(&s_llama);
+    omm_detok d = {0};
+    omm_buf out;
+    omm_buf_init(&out, 3);
+    CHECK_ERR(omm_tokenizer_decode(&out, t, ids, 3, OMM_DETOKENIZE_CONTINUE), OMM_ERR_TOO_BIG);
+    omm_buf_clear(&out);
+    CHECK_OK(omm_detok_push(&out, &d, t, L_AB, 0));
+    CHECK_ERR(omm_detok_push(&out, &d, t, L_BYTE + 0xff, 0), OMM_ERR_TOO_BIG); /* U+FFFD */
+    CHECK(out.size == 2 && d.pending_count == 0);
+    CHECK_OK(omm_detok_push(&out, &d, t, L_BYTE + 0xc3, 0)); /* may go on */
+    CHECK_ERR(omm_detok_flush(&out, &d), OMM_ERR_TOO_BIG);
+    CHECK(out.size == 2 && d.pending_count == 1);
+    omm_buf_fini(&out);
+    omm_tokenizer_close(t);
+}
+
 static bool is_well_formed(const uint8_t *text, size_t size) {
     for (size_t at = 0; at < size;) {
         unsigned n = omm_utf8_size(text + at, size - at);
@@ -459,6 +500,10 @@ static void test_refusals(void) {
     r = s_gpt2;
     r.types[0] = 7;
     test_refuse(&r, OMM_ERR_FORMAT);
+    r = s_gpt2;
+    r.types_missing = 1;
+    test_refuse(&r, OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "263 elements for 264 tokens") != NULL);
     r = s_llama;
     r.scores[0] = NAN;
     test_refuse(&r, OMM_ERR_FORMAT);
@@ -487,6 +532,7 @@ static void test_allocations(const recipe *r, const char *text) {
         CHECK_EQ(omm_mem_live(), live);
         omm_mem_fail_nth(nth);
         err = omm_tokenizer_open(&t, &g);
+        CHECK(err != OMM_OK || mem_failure_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
     }
@@ -497,6 +543,7 @@ static void test_allocations(const recipe *r, const char *text) {
         omm_tokens_init(&ids, TOKENS_MAX);
         omm_mem_fail_nth(nth);
         err = omm_tokenizer_encode(&ids, t, omm_bytes_str(text), OMM_TOKENIZE_SPECIAL);
+        CHECK(err != OMM_OK || mem_failure_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || (err == OMM_ERR_NOMEM && ids.count == 0));
         omm_tokens_fini(&ids);
@@ -532,32 +579,32 @@ static void test_bit_flips(const recipe *r) {
     omm_buf_fini(&file);
 }
 
+static omm_digest digest_of(const recipe *r) {
+    omm_tokenizer *t = open_recipe(r);
+    const omm_digest digest = omm_tokenizer_digest(t);
+    omm_tokenizer_close(t);
+    return digest;
+}
+
+/* Of the same vocabulary the same; of any other another. */
 static void test_digest(void) {
-    recipe r = s_gpt2;
-    omm_tokenizer *a = open_recipe(&s_gpt2);
-    omm_tokenizer *b = open_recipe(&s_gpt2);
-    r.merges[0] = "a c";
-    omm_tokenizer *c = open_recipe(&r);
-    r = s_gpt2;
-    r.types[6] = TOKEN_CONTROL;
-    omm_tokenizer *d = open_recipe(&r);
-    omm_digest da = omm_tokenizer_digest(a);
-    omm_digest db = omm_tokenizer_digest(b);
-    omm_digest dc = omm_tokenizer_digest(c);
-    omm_digest dd = omm_tokenizer_digest(d);
-    CHECK(omm_digest_equal(&da, &db));
-    CHECK(!omm_digest_equal(&da, &dc));
-    CHECK(!omm_digest_equal(&da, &dd));
-    r = s_gpt2;
-    r.key = "tokenizer.ggml.add_bos_token"; /* the same ids, and one more in front of them */
-    omm_tokenizer *e = open_recipe(&r);
-    omm_digest de = omm_tokenizer_digest(e);
-    CHECK(!omm_digest_equal(&da, &de));
-    omm_tokenizer_close(e);
-    omm_tokenizer_close(a);
-    omm_tokenizer_close(b);
-    omm_tokenizer_close(c);
-    omm_tokenizer_close(d);
+    enum { GPT2 = 6, COUNT = 9 };
+    recipe r[COUNT];
+    omm_digest digests[COUNT];
+    for (size_t i = 0; i < COUNT; i++) r[i] = i < GPT2 ? s_gpt2 : s_llama;
+    r[1].merges[0] = "a c";
+    r[2].types[6] = TOKEN_CONTROL;
+    r[3].key = "tokenizer.ggml.add_bos_token"; /* the same ids, and one more in front of them */
+    r[4].pre = "qwen2";                        /* other words */
+    r[5].texts[G_TOOL - G_AB] = "<tools>";
+    r[GPT2 + 1].scores[2] = -2.5f;
+    r[GPT2 + 2].texts[8] = "</t";
+    for (size_t i = 0; i < COUNT; i++) {
+        const omm_digest again = digest_of(&r[i]);
+        digests[i] = digest_of(&r[i]);
+        CHECK(omm_digest_equal(&digests[i], &again));
+        for (size_t k = 0; k < i; k++) CHECK(!omm_digest_equal(&digests[k], &digests[i]));
+    }
 }
 
 /* A pair that is named twice keeps its first rank. */
@@ -576,10 +623,12 @@ int main(void) {
     test_gpt2();
     test_malformed_gpt2();
     test_llama();
+    test_llama_bytes();
     test_llama_without_bytes();
     test_random_merges(false);
     test_random_merges(true);
     test_stream();
+    test_no_room();
     test_random_bytes();
     test_long_texts();
     test_refusals();

@@ -2,6 +2,7 @@
  * texts, a tokenizer that reads as the trainer counted, and refusals. */
 #include "omm/vocab_train.h"
 
+#include "mem_due.h"
 #include "omm/mem.h"
 #include "omm/rng.h"
 #include "omm/tokenizer.h"
@@ -281,6 +282,38 @@ static void refusals(void) {
     omm_buf_fini(&file);
 }
 
+/* The file names the special tokens that it is asked to name, and no other. */
+static void named_ids(void) {
+    static const char *const keys[] = {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id",
+                                       "tokenizer.ggml.padding_token_id"};
+    omm_buf text = random_text(5, 60), file;
+    omm_vocab_options o = options_of(270);
+    omm_buf_init(&file, 1 << 20);
+    for (int named = 0; named < 2; named++) {
+        omm_gguf g;
+        const omm_gguf_kv *tokens = NULL;
+        omm_bytes texts[270];
+        const char *const want[] = {o.bos, named ? o.eos : NULL, named ? "<|im_end|>" : NULL};
+        o.eos = want[1];
+        o.padding = want[2];
+        omm_buf_clear(&file);
+        CHECK_OK(make(&file, NULL, &o, omm_buf_view(&text)));
+        CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&file)));
+        CHECK_OK(omm_gguf_get_array(&tokens, &g, "tokenizer.ggml.tokens", OMM_GGUF_STRING));
+        CHECK_EQ(tokens->count, 270);
+        omm_gguf_strings(texts, tokens);
+        for (size_t i = 0; i < 3; i++) {
+            uint32_t id = 0;
+            CHECK_EQ(omm_gguf_get_u32(&id, &g, keys[i]), want[i] ? OMM_OK : OMM_ERR_NOT_FOUND);
+            if (want[i]) CHECK(id < 270 && omm_bytes_equal(texts[id], omm_bytes_str(want[i])));
+        }
+        omm_gguf_close(&g);
+        o = options_of(270);
+    }
+    omm_buf_fini(&file);
+    omm_buf_fini(&text);
+}
+
 /* Whichever allocation fails, the error is NOMEM and nothing stays behind. */
 static void without_memory(void) {
     omm_buf text = random_text(5, 60);
@@ -293,6 +326,7 @@ static void without_memory(void) {
         omm_buf_init(&file, 1 << 22);
         omm_mem_fail_nth(nth);
         err = make(&file, NULL, &o, omm_buf_view(&text));
+        CHECK(err != OMM_OK || mem_failure_is_due());
         omm_mem_fail_nth(0);
         omm_buf_fini(&file);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
@@ -308,6 +342,7 @@ int main(void) {
     as_the_twin(3, 330);
     read_back();
     refusals();
+    named_ids();
     without_memory();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

@@ -3,6 +3,7 @@
 #include "omm/course.h"
 
 #include "full_internal.h"
+#include "mem_due.h"
 #include "test_model.h"
 
 #include "omm/mem.h"
@@ -272,6 +273,46 @@ static void of_two_steps(rig *r, const omm_course_options *options, const omm_bu
     close_run(&other);
 }
 
+/* Sealed, and at an end before what it says that it has; with none of the best values. */
+static void ends_early(rig *r) {
+    const omm_course_options options = options_of(r, 2, 0, false);
+    run x = open_run(r, options), other = open_run(r, options), untouched = open_run(r, options);
+    omm_buf saved;
+    for (int i = 0; i < 4; i++) CHECK_OK(omm_course_next(x.course, NULL));
+    save(&saved, &x);
+    for (size_t size = STOPPED_AT + 4; size < VALUES_AT; size++) {
+        omm_buf bytes;
+        omm_buf_init(&bytes, 64 << 20);
+        CHECK_OK(omm_buf_append(&bytes, saved.data, size));
+        CHECK_OK(omm_hash_seal(&bytes, 0));
+        CHECK_ERR(omm_course_resume(other.course, omm_buf_view(&bytes)), OMM_ERR_SIZE);
+        omm_buf_fini(&bytes);
+    }
+    CHECK(same_state(&other, &untouched));
+    omm_buf_fini(&saved);
+    close_run(&x);
+    close_run(&other);
+    close_run(&untouched);
+}
+
+/* Without memory nothing is saved, and what was there before it stays. */
+static void saved_without_memory(rig *r) {
+    run x = open_run(r, options_of(r, 1, 0, true));
+    for (int i = 0; i < 6; i++) CHECK_OK(omm_course_next(x.course, NULL));
+    omm_err err = OMM_ERR_NOMEM;
+    for (size_t nth = 1; err != OMM_OK; nth++) {
+        omm_buf saved;
+        omm_buf_init(&saved, 64 << 20);
+        omm_mem_fail_nth(nth);
+        err = omm_course_save(x.course, &saved);
+        CHECK(err != OMM_OK || mem_failure_is_due());
+        omm_mem_fail_nth(0);
+        CHECK(err == OMM_OK || (err == OMM_ERR_NOMEM && saved.size == 0));
+        omm_buf_fini(&saved);
+    }
+    close_run(&x);
+}
+
 static void contradictions(rig *r) {
     static const double plan[] = {5, 6};
     static const uint32_t none = 0x7fc00000, endless = 0x7ff00000;
@@ -355,6 +396,7 @@ static void refused(rig *r) {
     for (size_t nth = 1;; nth++) {
         omm_mem_fail_nth(nth);
         omm_err err = omm_course_open(&c, &options);
+        CHECK(err != OMM_OK || mem_failure_is_due());
         omm_mem_fail_nth(0);
         if (err == OMM_OK) {
             CHECK(nth > 5);
@@ -395,13 +437,14 @@ static omm_err weigh(void *ud, double *loss, const omm_lora *adapter) {
     return OMM_OK;
 }
 
-static void open_whole(whole *x, const rig *r) {
+static void open_whole(whole *x, const rig *r, bool cancelled) {
     *x = (whole){0};
     test_synth_open(&x->model, OMM_FORMAT_F16);
     const omm_full_options options = {.model = &x->model,
                                       .data = r->base.data,
                                       .recipe = &r->base.recipe,
                                       .compute = &r->base.compute,
+                                      .cancelled = cancelled ? always : NULL,
                                       .seed = omm_seed_from_u64(1)};
     CHECK_OK(omm_full_open(&x->full, &options));
     const omm_course_options course = {
@@ -428,7 +471,7 @@ static void all_weights(const rig *r) {
     whole a, b;
     omm_buf last, again, at;
     double kept = 0;
-    open_whole(&a, r);
+    open_whole(&a, r, false);
     finish(&a, &last);
     const omm_course_log log = omm_course_log_of(a.course);
     CHECK_EQ(log.eval_count, 4);
@@ -443,12 +486,12 @@ static void all_weights(const rig *r) {
     const omm_train_result result = omm_course_result(a.course);
     CHECK(result.steps == STEPS && result.loss_last == log.losses[STEPS - 1]);
     for (size_t cut = 1; cut < 8; cut += 3) {
-        open_whole(&b, r);
+        open_whole(&b, r, false);
         omm_buf_init(&at, 64 << 20);
         for (size_t i = 0; i < cut; i++) CHECK_OK(omm_course_next(b.course, NULL));
         CHECK_OK(omm_course_save(b.course, &at));
         close_whole(&b);
-        open_whole(&b, r);
+        open_whole(&b, r, false);
         at.data[at.size / 2] ^= 1;
         CHECK_ERR(omm_course_resume(b.course, omm_buf_view(&at)), OMM_ERR_DIGEST);
         at.data[at.size / 2] ^= 1;
@@ -463,6 +506,32 @@ static void all_weights(const rig *r) {
     }
     close_whole(&a);
     omm_buf_fini(&last);
+    open_whole(&a, r, true);
+    CHECK_OK(omm_course_next(a.course, NULL)); /* judged before the first step */
+    for (int i = 0; i < 2; i++) CHECK_ERR(omm_course_next(a.course, NULL), OMM_ERR_CANCELLED);
+    CHECK_EQ(omm_course_log_of(a.course).steps, 0);
+    close_whole(&a);
+}
+
+/* A course says of a step what the trainer of all weights says. */
+static void reports(const rig *r) {
+    whole a, b;
+    omm_course_event event;
+    omm_full_report f;
+    open_whole(&a, r, false);
+    open_whole(&b, r, false);
+    CHECK_OK(omm_course_next(a.course, &event));
+    CHECK(event.is_eval);
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(omm_course_next(a.course, &event));
+        CHECK_OK(omm_full_step(b.full, &f));
+        const omm_step_report *s = &event.step;
+        CHECK(!event.is_eval && s->step == f.step && s->loss == f.loss);
+        CHECK(s->grad_norm == f.grad_norm && s->learning_rate == f.learning_rate);
+        CHECK(s->tokens == f.tokens && s->learned == f.learned && f.learned < f.tokens);
+    }
+    close_whole(&a);
+    close_whole(&b);
 }
 
 int main(void) {
@@ -480,9 +549,12 @@ int main(void) {
     best_and_patience(&r, 3, true);
     damaged(&r);
     contradictions(&r);
+    ends_early(&r);
+    saved_without_memory(&r);
     failures(&r);
     refused(&r);
     all_weights(&r);
+    reports(&r);
     test_rig_close(&r.base);
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

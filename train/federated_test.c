@@ -1,6 +1,7 @@
 /* What travels and what it makes: the adapter of the values that a training ends with is the one that was
  * trained, to the bit, on any instruction set; the mean of cores does the mean of what their adapters do;
  * halves belong to a base model; every allocation may fail. */
+#include "mem_due.h"
 #include "omm/federated.h"
 #include "test_model.h"
 
@@ -15,17 +16,18 @@
 static const double s_mean_tolerance = 1e-8;
 
 typedef struct variant {
-    const char *name, *targets, *ranks;
+    const char *name, *targets, *ranks, *alphas;
     uint32_t parts, rank_says, targets_say;
 } variant;
 
 static const variant s_variants[] = {
-    {"one rank", "q,v", NULL, OMM_RECIPE_PARTS_AB, 2, 5},
-    {"patterns", "blk.0.attn_q,blk.1.*", "ffn_*=5", OMM_RECIPE_PARTS_AB, 5, 127},
-    {"cores", "all", NULL, OMM_RECIPE_PARTS_CORE, 2, 127},
-    {"cores by pattern", "blk.1.ffn_*,q", "q=3", OMM_RECIPE_PARTS_CORE, 3, 0x71},
+    {"one rank", "q,v", NULL, NULL, OMM_RECIPE_PARTS_AB, 2, 5},
+    {"patterns", "blk.0.attn_q,blk.1.*", "ffn_*=5", NULL, OMM_RECIPE_PARTS_AB, 5, 127},
+    {"cores", "all", NULL, NULL, OMM_RECIPE_PARTS_CORE, 2, 127},
+    {"cores by pattern", "blk.1.ffn_*,blk.0.attn_q", "q=3", NULL, OMM_RECIPE_PARTS_CORE, 3, 0x71},
+    {"scales", "q,blk.1.attn_v", NULL, "v=5", OMM_RECIPE_PARTS_AB, 2, 5},
 };
-enum { CORES = 3 };
+enum { AB = 0, CORES = 3 };
 
 static omm_federated open_variant(test_rig *r, const variant *v) {
     r->recipe = omm_recipe_default();
@@ -37,7 +39,7 @@ static omm_federated open_variant(test_rig *r, const variant *v) {
     r->recipe.learning_rate = 0.05F;
     r->recipe.prox_mu = 0.01F;
     CHECK_OK(omm_recipe_set_targets(&r->recipe, v->targets));
-    CHECK_OK(omm_recipe_set_patterns(&r->recipe, v->ranks, NULL));
+    CHECK_OK(omm_recipe_set_patterns(&r->recipe, v->ranks, v->alphas));
     return (omm_federated){.recipe = &r->recipe,
                            .shape = &r->model.lora_shape,
                            .base = omm_hash(omm_bytes_str("base"))};
@@ -87,6 +89,8 @@ static void check_saved(const omm_federated *f, reading *given, const omm_comput
     CHECK_OK(omm_federated_save(&one, f, given->from->values, compute));
     CHECK_OK(omm_federated_save_read(&two, f, read_moved, given, compute));
     CHECK(omm_bytes_equal(omm_buf_view(&one), omm_buf_view(&two)));
+    static const char own[] = "openmeshmind.lora.scales"; /* in the recipe, and not in the file */
+    CHECK(!memmem(one.data, one.size, own, strlen(own)));
     omm_buf_clear(&two);
     const size_t live = omm_mem_live();
     given->fails = OMM_ERR_DIGEST;
@@ -217,10 +221,41 @@ static void halves_belong(test_rig *r) {
     omm_lora_fini(&values);
 }
 
+/* The recipe's rank is none that is sent where patterns give every layer another. */
+static void patterns_say_the_rank(test_rig *r) {
+    const omm_federated f = open_variant(r, &s_variants[AB]);
+    omm_lora_spec spec;
+    r->recipe.rank = 9;
+    CHECK_OK(omm_recipe_set_patterns(&r->recipe, "q=3,v=4", NULL));
+    CHECK_OK(omm_federated_spec(&spec, &f));
+    CHECK(spec.rank == 4 && spec.targets == 5);
+}
+
+/* What is no number ends no run: neither a file nor a trainer is made of it. */
+static void not_a_number(test_rig *r) {
+    const omm_federated f = open_variant(r, &s_variants[AB]);
+    const omm_trainer_options options = test_rig_options(r);
+    omm_lora values;
+    omm_buf file;
+    omm_trainer *t = NULL;
+    omm_buf_init(&file, 64 << 20);
+    begin(&values, &f);
+    values.values[1] = NAN;
+    reading given = {&values, OMM_OK};
+    CHECK_ERR(omm_federated_save(&file, &f, values.values, &r->compute), OMM_ERR_NUMERIC);
+    CHECK_ERR(omm_federated_save_read(&file, &f, read_moved, &given, &r->compute), OMM_ERR_NUMERIC);
+    CHECK_ERR(omm_federated_trainer(&t, &f, &options, values.values), OMM_ERR_NUMERIC);
+    CHECK(file.size == 0 && !t);
+    omm_buf_fini(&file);
+    omm_lora_fini(&values);
+}
+
 /* ---- memory ------------------------------------------------------------------------------------ */
 
-static omm_err all_calls(const test_rig *r, const omm_federated *f, const float *values) {
+static omm_err all_calls(const test_rig *r, const omm_federated *f, const omm_lora *from) {
     omm_lora begun, adapter;
+    const float *values = from->values;
+    reading given = {from, OMM_OK};
     omm_trainer *t = NULL;
     omm_buf file;
     const omm_trainer_options options = test_rig_options(r);
@@ -228,10 +263,13 @@ static omm_err all_calls(const test_rig *r, const omm_federated *f, const float 
     omm_lora_fini(&begun);
     OMM_TRY(omm_federated_adapter(&adapter, f, values, &r->compute));
     omm_lora_fini(&adapter);
+    OMM_TRY(omm_federated_adapter_read(&adapter, f, read_moved, &given, &r->compute));
+    omm_lora_fini(&adapter);
     OMM_TRY(omm_federated_trainer(&t, f, &options, values));
     omm_trainer_close(t);
     omm_buf_init(&file, 64 << 20);
-    const omm_err err = omm_federated_save(&file, f, values, &r->compute);
+    omm_err err = omm_federated_save(&file, f, values, &r->compute);
+    if (err == OMM_OK) err = omm_federated_save_read(&file, f, read_moved, &given, &r->compute);
     omm_buf_fini(&file);
     return err;
 }
@@ -244,7 +282,8 @@ static void allocations_fail(test_rig *r, const variant *v) {
     omm_err err = OMM_ERR_NOMEM;
     for (size_t nth = 1; err != OMM_OK; nth++) {
         omm_mem_fail_nth(nth);
-        err = all_calls(r, &f, values.values);
+        err = all_calls(r, &f, &values);
+        CHECK(err != OMM_OK || mem_failure_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
         CHECK_EQ(omm_mem_live(), live);
@@ -257,7 +296,12 @@ static void shards(const test_rig *r) {
     omm_buf text;
     omm_buf_init(&text, 1 << 16);
     omm_recipe recipe = omm_recipe_default();
+    omm_dataset *none = NULL;
     recipe.seq_max = 48;
+    CHECK_ERR(omm_shard_parse(&none, omm_bytes_str("{\"messages\": 1}\n"), "shard", r->tokenizer,
+                              &recipe),
+              OMM_ERR_FORMAT);
+    CHECK(!none);
     for (unsigned i = 0; i < OMM_SHARD_EXAMPLES_MIN; i++) {
         omm_dataset *data = NULL;
         CHECK_OK(omm_buf_printf(&text,
@@ -283,6 +327,8 @@ int main(void) {
     }
     mean_is_exact(&r);
     halves_belong(&r);
+    patterns_say_the_rank(&r);
+    not_a_number(&r);
     shards(&r);
     test_rig_close(&r);
     CHECK_EQ(omm_mem_live(), 0);

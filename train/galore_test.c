@@ -80,6 +80,26 @@ static void update(rig *r, const omm_compute *c, uint32_t step) {
     galore_update(c, &t, r->scratch, &s_galore, &recipe, 0.01F, step);
 }
 
+/* What the longer side has only behind the length of the shorter one is no rounding. */
+static void far_columns(const omm_compute *c, size_t rows, size_t cols) {
+    static rig r;
+    const size_t n = rows < cols ? rows : cols;
+    CHECK_EQ(galore_p_count(rows, cols, RANK), n * RANK);
+    begin(&r, rows, cols);
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < cols; j++)
+            if (i < n && j < n) r.gradient[i * cols + j] = 0;
+    memset(r.values, 0, sizeof r.values);
+    update(&r, c, 1);
+    for (size_t j = 0; j < RANK; j++) {
+        double length = 0;
+        for (size_t i = 0; i < n; i++)
+            length += (double)r.p[i * RANK + j] * (double)r.p[i * RANK + j];
+        CHECK(fabs(length - 1) < 1e-5);
+    }
+    CHECK(r.values[rows * cols - 1] != 0);
+}
+
 /* Element of the gradient with the shorter side first. */
 static double at(const rig *r, size_t i, size_t j) {
     return (double)r->gradient[r->rows <= r->cols ? i * r->cols + j : j * r->cols + i];
@@ -263,6 +283,8 @@ int main(void) {
         all_the_same(shapes[i][0], shapes[i][1]);
     }
     no_gradient(&c);
+    far_columns(&c, 12, 30);
+    far_columns(&c, 30, 12);
     omm_compute_fini(&c);
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

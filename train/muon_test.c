@@ -187,6 +187,10 @@ static void no_gradient(const omm_compute *c) {
     update(&r, c);
     for (size_t i = 0; i < (size_t)20 * 33; i++)
         CHECK(r.values[i] == (float)i - s_rate * (s_decay * (float)i));
+    r = (rig){.rows = 20, .cols = 33}; /* so small that no number times it has length 1 */
+    for (size_t i = 0; i < (size_t)20 * 33; i++) r.gradient[i] = 1e-42F;
+    update(&r, c);
+    for (size_t i = 0; i < (size_t)20 * 33; i++) CHECK(r.values[i] == 0);
 }
 
 int main(void) {
