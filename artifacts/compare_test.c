@@ -317,6 +317,7 @@ static void test_no_memory(const kit *k) {
         CHECK_EQ(omm_mem_live(), 0);
         omm_mem_fail_nth(n);
         err = omm_compare(&c, dirs, 2);
+        CHECK(err == OMM_ERR_NOMEM || omm_mem_fail_is_due());
     }
     omm_mem_fail_nth(0);
     CHECK_OK(err);

@@ -127,6 +127,7 @@ static void batter(const char *name, try_parse parse, omm_bytes text) {
     for (size_t nth = 1;; nth++) {
         omm_mem_fail_nth(nth);
         omm_err err = parse_once(parse, text);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         if (err == OMM_OK) break;
         CHECK(nth < 10000);
@@ -239,6 +240,7 @@ static void batter_lists(const omm_round_record *head, omm_bytes line) {
         other = *head;
         omm_mem_fail_nth(nth);
         omm_err err = read_lists(&other, line);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         if (err == OMM_OK) break;
         CHECK_ERR(err, OMM_ERR_NOMEM);

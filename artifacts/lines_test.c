@@ -157,6 +157,7 @@ static void without_memory(void) {
         omm_mem_fail_nth(nth);
         omm_err err = line_reader_open(&r, s_dir, PATH, 4);
         if (err == OMM_OK) err = read_all(&r);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         line_reader_close(&r);
         if (err == OMM_OK) break;

@@ -636,6 +636,7 @@ static void failing_memory_is_survived(const char *path) {
         omm_buf_init(&out, 1u << 20);
         omm_mem_fail_nth(n);
         omm_err err = load_and_write(&out, path, &arena);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         omm_buf_fini(&out);
         omm_arena_fini(&arena);

@@ -309,6 +309,7 @@ static void read_and_walk_survive_failing_memory(void) {
         omm_mem_fail_nth(n);
         omm_err err = omm_file_read(&buf, at("mem/000-longer-name-to-fill"));
         if (err == OMM_OK) err = omm_dir_walk(at("mem"), note, &s);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         omm_buf_fini(&buf);
         CHECK_EQ(omm_mem_live(), live);

@@ -262,6 +262,7 @@ static void failed_write_leaves_the_buffer(void) {
         CHECK_OK(omm_buf_append(&buf, "kept", 4));
         omm_mem_fail_nth(n);
         omm_err err = omm_json_write(&buf, value);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         if (err == OMM_OK) break;
         CHECK_EQ(err, OMM_ERR_NOMEM);

@@ -272,6 +272,7 @@ static void test_no_memory(void) {
         omm_mem_fail_nth(nth);
         omm_err err = omm_key_save(path, &key);
         if (err == OMM_OK) err = omm_key_load(&back, path);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK_OK(omm_file_remove(path));
         CHECK_EQ(omm_mem_live(), live);

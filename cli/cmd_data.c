@@ -4,6 +4,7 @@
 #include "data_options.h"
 #include "options.h"
 
+#include "omm/chat.h"
 #include "omm/mem.h"
 #include "omm/tokenizer.h"
 #include "omm/utf8.h"
@@ -41,6 +42,7 @@ typedef struct survey {
     tally clients, skills;
     mark *marks; /* of every example, in the order of (hash, line) once it is complete */
     size_t count, capacity;
+    uint64_t calls;               /* examples whose first learned answer calls a tool */
     uint64_t duplicates;          /* examples that come after an equal one */
     mark duplicate_of, duplicate; /* the one with the lowest line */
 } survey;
@@ -100,6 +102,7 @@ static omm_err add_example(void *ud, const omm_example *e) {
     survey *s = ud;
     OMM_TRY(tally_add(&s->clients, e->client));
     if (*e->skill) OMM_TRY(tally_add(&s->skills, e->skill));
+    s->calls += e->has_call;
     if (s->count == s->capacity) {
         size_t wanted = s->capacity ? 2 * s->capacity : 1024;
         mark *marks = omm_grow(s->marks, s->capacity, wanted, sizeof *marks);
@@ -188,6 +191,14 @@ static void print_count(const char *what, uint64_t count, const char *note) {
     printf("  %-12s %10llu%s%s\n", what, (unsigned long long)count, *note ? "  " : "", note);
 }
 
+/* How `tool_calls` are written, by the model's template; what a file spells out stays as it is. */
+static const char *call_note(const check *c) {
+    return omm_chat_calls_of(c->tokenizer) == OMM_CALLS_BARE
+               ? "answers with tool calls; tool_calls are learned as {\"name\": ..., "
+                 "\"parameters\": ...}"
+               : "answers with tool calls; tool_calls are learned as <tool_call>...</tool_call>";
+}
+
 static void print_survey(const check *c, const survey *s) {
     const omm_data_totals *t = &s->totals;
     char note[128] = "";
@@ -206,6 +217,7 @@ static void print_survey(const check *c, const survey *s) {
     snprintf(note, sizeof note, "line %u is line %u again", s->duplicate.line,
              s->duplicate_of.line);
     print_count("duplicates", s->duplicates, s->duplicates ? note : "");
+    if (s->calls) print_count("calls", s->calls, call_note(c));
     print_tally("clients", &s->clients);
     print_tally("skills", &s->skills);
     data_print_bad(stdout, t);
@@ -233,6 +245,7 @@ static json_t *survey_json(const survey *s) {
     json_t *object = data_totals_json(&s->totals);
     json_object_set_new(object, "path", json_string(s->path));
     json_object_set_new(object, "duplicates", json_integer((json_int_t)s->duplicates));
+    json_object_set_new(object, "calls", json_integer((json_int_t)s->calls));
     json_object_set_new(object, "clients", tally_json(&s->clients));
     json_object_set_new(object, "skills", tally_json(&s->skills));
     return object;

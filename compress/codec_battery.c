@@ -1,5 +1,4 @@
 #include "codec_battery.h"
-#include "mem_due.h"
 
 #include "omm/mem.h"
 #include "omm/rng.h"
@@ -255,7 +254,7 @@ static void test_out_of_memory(const omm_codec *codec, const omm_layout *layout)
         float before = residual[0];
         omm_mem_fail_nth(nth);
         omm_err err = omm_feedback_encode(&sent, NULL, residual, codec, layout, values, residual);
-        CHECK(err != OMM_OK || mem_failure_is_due());
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         if (err != OMM_OK) {
             CHECK_ERR(err, OMM_ERR_NOMEM);

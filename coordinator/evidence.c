@@ -157,8 +157,10 @@ static omm_err put_refused(omm_coord *c, round_lists *lists, const coord_row *ro
     omm_bundle_path path = omm_bundle_path_refused(c->round, index, reason, row->is_envelope);
     OMM_TRY(omm_bundle_put(c->o.bundle, path.text, row->bytes));
     /* A whole payload that was refused for what it holds is evidence too. */
-    if (row->status == COORD_REFUSED && omm_blobs_has(c->uploads, &row->payload))
-        OMM_TRY(put_payload(c, &row->payload, &(uint64_t){0}));
+    bool has_payload = false;
+    if (row->status == COORD_REFUSED)
+        OMM_TRY(omm_blobs_has(&has_payload, c->uploads, &row->payload));
+    if (has_payload) OMM_TRY(put_payload(c, &row->payload, &(uint64_t){0}));
     bool has_receipt = row->receipt.size > 0;
     if (has_receipt) {
         path = omm_bundle_path_refused_receipt(c->round, index);

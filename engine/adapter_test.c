@@ -275,6 +275,7 @@ static void running_out_of_memory(void) {
     for (size_t nth = 1; err != OMM_OK; nth++) {
         omm_mem_fail_nth(nth);
         err = omm_adapter_open(&a, &model, &lora, 1.0f);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         if (err != OMM_OK) CHECK_EQ(err, OMM_ERR_NOMEM);
         if (err != OMM_OK) CHECK_EQ(omm_mem_live(), live);

@@ -114,6 +114,7 @@ static void test_allocations(const omm_model *model) {
                                            .budget_ns = 1};
         omm_mem_fail_nth(nth);
         err = omm_autothreads_measure(&a, model, OMM_ISA_SCALAR, &o);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
         if (err == OMM_OK) CHECK(a.products >= 4);

@@ -510,6 +510,7 @@ static void test_allocations(const chat_case *c) {
         omm_prompt_init(&p, TOKENS_MAX);
         omm_mem_fail_nth(nth);
         err = omm_chat_render(&p, t, m, 2, OMM_CHAT_ANSWER);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || (err == OMM_ERR_NOMEM && p.tokens.count == 0 && p.mask.size == 0));
         omm_prompt_fini(&p);

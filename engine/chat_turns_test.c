@@ -183,6 +183,7 @@ static void test_most(void) {
         omm_chat_turns_init(&fresh, 1 << 16);
         omm_mem_fail_nth(n);
         const omm_err err = omm_chat_turns_read(&fresh, list, tools);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
         CHECK_EQ(fresh.count, err == OMM_OK ? 2 : 0);

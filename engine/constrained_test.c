@@ -245,6 +245,7 @@ static void test_memory(const rig *r) {
         omm_speculator *sp = NULL;
         omm_mem_fail_nth(n);
         const omm_err err = omm_speculator_open(&sp, s, &sampler, &o);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || (err == OMM_ERR_NOMEM && !sp));
         failed += err != OMM_OK;

@@ -537,6 +537,7 @@ static void test_memory(const rig *r) {
         omm_mem_fail_nth(n);
         omm_err err = omm_lexicon_open(&x, r->tokenizer, r->vocab);
         if (err == OMM_OK) err = omm_constraint_open(&c, g, x);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
         failed += err == OMM_ERR_NOMEM;

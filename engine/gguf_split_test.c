@@ -6,7 +6,6 @@
 #include "omm/mem.h"
 #include "omm/memory.h"
 
-#include "mem_due.h"
 #include "omm_test.h"
 
 #include <stdio.h>
@@ -244,7 +243,7 @@ static void out_of_memory(void) {
         omm_gguf g;
         omm_mem_fail_nth(n);
         omm_err err = omm_gguf_open(&g, part_name(2, PARTS));
-        CHECK(err != OMM_OK || mem_failure_is_due());
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         if (err == OMM_OK) {
             omm_gguf_close(&g);

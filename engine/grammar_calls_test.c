@@ -540,6 +540,7 @@ static void test_memory(void) {
         omm_grammar *g = NULL;
         omm_mem_fail_nth(n);
         const omm_err err = omm_grammar_open_calls(&g, &t.calls);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
         failed += err == OMM_ERR_NOMEM;

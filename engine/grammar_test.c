@@ -687,6 +687,7 @@ static void test_memory(void) {
         omm_grammar *g = NULL;
         omm_mem_fail_nth(n);
         const omm_err err = omm_grammar_open_schema(&g, root);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         failed += err == OMM_ERR_NOMEM;
         CHECK(err == OMM_OK || (err == OMM_ERR_NOMEM && !g));

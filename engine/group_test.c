@@ -227,6 +227,7 @@ static void adapters(const rig *r, const omm_compute *c) {
         const size_t live = omm_mem_live();
         omm_mem_fail_nth(n);
         err = omm_adapter_open(&other, &r->model, &half, 0.5f);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         if (err != OMM_OK) CHECK_EQ(omm_mem_live(), live);
     }
@@ -396,6 +397,7 @@ static void prefixes(const rig *r, const omm_compute *c, omm_kv_type kv) {
         omm_session_truncate(s[0], 0);
         omm_mem_fail_nth(n);
         omm_err err = omm_session_become(s[0], s_ids[1], 140, s_got);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
         become(s[0], 1, 145);

@@ -186,6 +186,7 @@ static void test_memory(void) {
     while (err == OMM_ERR_NOMEM && nth < 100) {
         omm_mem_fail_nth(++nth);
         err = jinja_parts_read(&p, jinja);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         if (err != OMM_OK) CHECK_EQ(p.count, 0);
         jinja_parts_fini(&p);

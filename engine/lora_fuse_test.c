@@ -2,7 +2,6 @@
  * has, there and back to the same bytes and logits, dense ones of elsewhere, and what is refused. */
 #include "kernels_battery.h"
 #include "lora_internal.h"
-#include "mem_due.h"
 #include "tiny_arch.h"
 
 #include "omm/lora_merge.h"
@@ -390,7 +389,7 @@ static void test_allocations(void) {
         omm_mem_fail_nth(n);
         err = omm_lora_save_fused(&file, &rounded, &lora, false);
         if (err == OMM_OK) err = omm_lora_load(&back, omm_buf_view(&file), &s_phi.lora_shape);
-        CHECK(err != OMM_OK || mem_failure_is_due());
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
         omm_buf_fini(&file);

@@ -1,7 +1,6 @@
 /* lora_plan_test.c - adapters whose pairs differ: patterns, ranks, scales, layers left out, the fold
  * into one alpha, and that none of it changes what a model computes. */
 #include "kernels_battery.h"
-#include "mem_due.h"
 #include "tiny_model.h"
 
 #include "omm/lora.h"
@@ -482,7 +481,7 @@ static void test_allocations(void) {
         err = omm_lora_plan_init(&plan, &shape);
         if (err == OMM_OK) err = omm_lora_plan_add(&plan, "all", (omm_lora_pair){4, 2.0f});
         if (err == OMM_OK) err = omm_lora_init_plan(&lora, &plan);
-        CHECK(err != OMM_OK || mem_failure_is_due());
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
         omm_lora_fini(&lora);

@@ -3,7 +3,6 @@
 #include "omm/mem.h"
 #include "omm/rows.h"
 
-#include "mem_due.h"
 #include "omm_test.h"
 
 #include <math.h>
@@ -539,7 +538,7 @@ static void test_allocations(void) {
         omm_lora back;
         omm_mem_fail_nth(nth);
         err = omm_lora_load(&back, omm_buf_view(&file), &shape);
-        CHECK(err != OMM_OK || mem_failure_is_due());
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         if (err == OMM_OK)
             omm_lora_fini(&back);
@@ -553,7 +552,7 @@ static void test_allocations(void) {
         omm_buf_init(&out, FILE_MAX);
         omm_mem_fail_nth(nth);
         err = omm_lora_save(&out, &lora);
-        CHECK(err != OMM_OK || mem_failure_is_due());
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || (err == OMM_ERR_NOMEM && out.size == 0));
         omm_buf_fini(&out);
@@ -565,7 +564,7 @@ static void test_allocations(void) {
     for (size_t nth = 1; err != OMM_OK; nth++) {
         omm_mem_fail_nth(nth);
         err = omm_lora_init(&lora, &(omm_lora_spec){2, 4.0f, 1}, &shape);
-        CHECK(err != OMM_OK || mem_failure_is_due());
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
         if (err == OMM_OK) omm_lora_fini(&lora);

@@ -699,6 +699,7 @@ static void test_out_of_memory(void) {
         err = omm_packed_make(&p, &g, s_path, NULL);
         if (err == OMM_OK) err = omm_model_load_packed(&model, &g, &p, 1);
         if (err == OMM_OK) omm_model_fini(&model);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         omm_packed_close(&p);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);

@@ -487,6 +487,7 @@ static void test_memory(void) {
         uint32_t start = 0;
         omm_mem_fail_nth(n);
         const omm_err err = pattern_add(&start, &t, "^(?:ab|cd){1,60}$", 2, 100);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         failed += err == OMM_ERR_NOMEM;
         CHECK(err == OMM_OK || (err == OMM_ERR_NOMEM && t.state_count == 0 && t.edge_count == 0));

@@ -5,7 +5,6 @@
 #include "omm/peft.h"
 #include "omm/safetensors.h"
 
-#include "mem_due.h"
 #include "testdata.h"
 #include "tiny_arch.h"
 #include "tiny_model.h"
@@ -480,7 +479,7 @@ static void test_allocations(void) {
         omm_lora lora = {0};
         omm_mem_fail_nth(nth);
         err = import(&lora, &base);
-        CHECK(err != OMM_OK || mem_failure_is_due());
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
         omm_lora_fini(&lora);
@@ -493,7 +492,7 @@ static void test_allocations(void) {
     for (size_t nth = 1; err != OMM_OK; nth++) {
         omm_mem_fail_nth(nth);
         err = omm_peft_export(s_dir, &lora, &base, "name");
-        CHECK(err != OMM_OK || mem_failure_is_due());
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
         CHECK_EQ(omm_mem_live(), held);
@@ -584,7 +583,7 @@ static void test_join(void) {
         joined = (omm_lora){0};
         omm_mem_fail_nth(nth);
         err = omm_lora_join(&joined, &rounded, parts, weights, 1, true);
-        CHECK(err != OMM_OK || mem_failure_is_due());
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_ERR_NOMEM || (err == OMM_OK && joined.tensor_count == 4));
         omm_lora_fini(&joined);

@@ -7,7 +7,6 @@
 #include "omm/rng.h"
 #include "omm/rows.h"
 
-#include "mem_due.h"
 #include "omm_test.h"
 
 #include <math.h>
@@ -402,7 +401,7 @@ static void out_of_memory(void) {
         omm_mem_fail_nth(n);
         omm_err err = omm_quantise_file(at("mem.gguf"), &g, &(omm_quantise_options){.type = "Q4_0"},
                                         NULL, &report, NULL, NULL);
-        CHECK(err != OMM_OK || mem_failure_is_due());
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK_EQ(omm_file_exists(at("mem.gguf")), err == OMM_OK);
         if (err == OMM_OK) {

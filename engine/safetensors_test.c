@@ -2,7 +2,6 @@
 #include "omm/mem.h"
 #include "omm/safetensors.h"
 
-#include "mem_due.h"
 #include "omm_test.h"
 
 #include <math.h>
@@ -189,7 +188,7 @@ static void test_file_and_memory(void) {
     for (size_t nth = 1; err != OMM_OK; nth++) {
         omm_mem_fail_nth(nth);
         err = omm_safetensors_open(&f, path);
-        CHECK(err != OMM_OK || mem_failure_is_due());
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
         if (err == OMM_OK) omm_safetensors_close(&f);
@@ -201,7 +200,7 @@ static void test_file_and_memory(void) {
         omm_buf_init(&again, FILE_MAX);
         omm_mem_fail_nth(nth);
         err = omm_safetensors_write(&again, &one, 1);
-        CHECK(err != OMM_OK || mem_failure_is_due());
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || (err == OMM_ERR_NOMEM && again.size == 0));
         omm_buf_fini(&again);

@@ -251,6 +251,7 @@ static void out_of_memory(const omm_compute *c) {
     for (size_t n = 1; err != OMM_OK; n++) {
         omm_mem_fail_nth(n);
         err = omm_model_load(&model, &gguf);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
         if (err != OMM_OK) CHECK_EQ(omm_mem_live(), live);
@@ -264,6 +265,7 @@ static void out_of_memory(const omm_compute *c) {
         omm_session *s = NULL;
         omm_mem_fail_nth(n);
         err = omm_session_open(&s, c, &model, &lora, &o);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
         if (err == OMM_OK) CHECK_OK(omm_session_append(s, s_ids, 9, s_got, false));

@@ -279,6 +279,7 @@ static void test_out_of_memory(const omm_compute *c) {
             omm_session_close(err == OMM_OK ? s : NULL);
             omm_model_fini(&model);
         }
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
         CHECK_EQ(omm_mem_live(), live);

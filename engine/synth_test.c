@@ -242,6 +242,7 @@ static void test_allocations(void) {
         CHECK_OK(omm_file_remove(s_path));
         omm_mem_fail_nth(nth);
         omm_err err = omm_synth_write(s_path, &o, NULL, NULL);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK_EQ(omm_mem_live(), live);
         if (err == OMM_OK) break;

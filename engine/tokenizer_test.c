@@ -2,7 +2,6 @@
  * that stay out of plain text, streams, hostile vocabularies, long texts. */
 #include "omm/tokenizer.h"
 
-#include "mem_due.h"
 #include "omm/mem.h"
 #include "omm/rng.h"
 #include "omm/utf8.h"
@@ -532,7 +531,7 @@ static void test_allocations(const recipe *r, const char *text) {
         CHECK_EQ(omm_mem_live(), live);
         omm_mem_fail_nth(nth);
         err = omm_tokenizer_open(&t, &g);
-        CHECK(err != OMM_OK || mem_failure_is_due());
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
     }
@@ -543,7 +542,7 @@ static void test_allocations(const recipe *r, const char *text) {
         omm_tokens_init(&ids, TOKENS_MAX);
         omm_mem_fail_nth(nth);
         err = omm_tokenizer_encode(&ids, t, omm_bytes_str(text), OMM_TOKENIZE_SPECIAL);
-        CHECK(err != OMM_OK || mem_failure_is_due());
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || (err == OMM_ERR_NOMEM && ids.count == 0));
         omm_tokens_fini(&ids);

@@ -2,7 +2,6 @@
  * texts, a tokenizer that reads as the trainer counted, and refusals. */
 #include "omm/vocab_train.h"
 
-#include "mem_due.h"
 #include "omm/mem.h"
 #include "omm/rng.h"
 #include "omm/tokenizer.h"
@@ -326,7 +325,7 @@ static void without_memory(void) {
         omm_buf_init(&file, 1 << 22);
         omm_mem_fail_nth(nth);
         err = make(&file, NULL, &o, omm_buf_view(&text));
-        CHECK(err != OMM_OK || mem_failure_is_due());
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         omm_buf_fini(&file);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);

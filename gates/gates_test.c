@@ -534,6 +534,7 @@ static void test_out_of_memory(size_t f) {
         omm_verdicts_init(&v);
         omm_mem_fail_nth(nth);
         omm_err err = FAMILIES[f].feed(&v, &context, &SOURCE, ROWS_GOOD);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         if (err != OMM_OK) CHECK_ERR(err, OMM_ERR_NOMEM);
         done = err == OMM_OK;

@@ -561,6 +561,7 @@ static void test_no_memory(void) {
         omm_assistant *a = open_assistant(&s, notes, NULL);
         omm_mem_fail_nth(nth);
         omm_err err = omm_assistant_say(a, omm_bytes_str("Note: Ida likes tea"));
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK_EQ(omm_assistant_turns(a), err == OMM_OK ? 5 : 1);
         omm_assistant_close(a);

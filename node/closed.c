@@ -7,18 +7,20 @@
 
 #include <string.h>
 
-static bool is_close(char run_id[OMM_RUN_ID_SIZE], const omm_node *node, omm_bytes bytes) {
+/* What cannot be read is no close; without memory nobody knows. */
+static omm_err is_close(bool *is, char run_id[OMM_RUN_ID_SIZE], const omm_node *node,
+                        omm_bytes bytes) {
     omm_arena arena;
     omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
     omm_envelope envelope;
     omm_close close;
-    const bool is = omm_envelope_open_as(&envelope, OMM_CONTEXT_CLOSE, bytes) == OMM_OK &&
-                    omm_public_key_equal(&envelope.key, &node->o.coordinator) &&
-                    omm_close_decode(&close, envelope.payload, &arena) == OMM_OK &&
-                    (!node->run_id[0] || strcmp(close.run_id, node->run_id) == 0);
-    if (is) memcpy(run_id, close.run_id, sizeof close.run_id);
+    omm_err err = omm_envelope_open_as(&envelope, OMM_CONTEXT_CLOSE, bytes);
+    *is = err == OMM_OK && omm_public_key_equal(&envelope.key, &node->o.coordinator);
+    if (*is) err = omm_close_decode(&close, envelope.payload, &arena);
+    *is = *is && err == OMM_OK && (!node->run_id[0] || strcmp(close.run_id, node->run_id) == 0);
+    if (*is) memcpy(run_id, close.run_id, sizeof close.run_id);
     omm_arena_fini(&arena);
-    return is;
+    return err == OMM_ERR_NOMEM ? err : OMM_OK;
 }
 
 static omm_err keep(omm_node *node, const void *ud) {
@@ -28,7 +30,7 @@ static omm_err keep(omm_node *node, const void *ud) {
 
 omm_err node_take_close(bool *is_over, omm_node *node, omm_bytes envelope) {
     char run_id[OMM_RUN_ID_SIZE];
-    *is_over = is_close(run_id, node, envelope);
+    OMM_TRY(is_close(is_over, run_id, node, envelope));
     if (!*is_over) return OMM_OK;
     OMM_TRY(node_keep_all(node, keep, &envelope));
     omm_crash_point(node->o.state_dir, node->o.crash_at, "after_close");
@@ -38,7 +40,9 @@ omm_err node_take_close(bool *is_over, omm_node *node, omm_bytes envelope) {
 static omm_err restore(bool *ends, omm_node *node, omm_bytes envelope) {
     char run_id[OMM_RUN_ID_SIZE];
     uint64_t has_ended = 0;
-    if (!is_close(run_id, node, envelope)) return OMM_OK; /* of a run before */
+    bool is = false;
+    OMM_TRY(is_close(&is, run_id, node, envelope));
+    if (!is) return OMM_OK; /* of a run before */
     OMM_TRY(node_keep_get_u64(&has_ended, node, KEEP_ENDED));
     *ends = node->o.run_id || !has_ended;
     node->is_over = true;

@@ -171,6 +171,7 @@ static void test_no_memory(void) {
         omm_mem_fail_nth(nth);
         omm_err err = omm_docs_open(&docs, s_dir);
         if (err == OMM_OK) err = omm_docs_search(docs, omm_bytes_str("clean"), 1, collect, &f);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         omm_docs_close(docs);
         if (err == OMM_OK) {

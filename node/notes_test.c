@@ -174,6 +174,7 @@ static void test_no_memory(void) {
         omm_mem_fail_nth(nth);
         omm_err err = omm_notes_save(&id, &is_new, notes, omm_bytes_str("new one"), 5);
         if (err == OMM_OK) err = omm_notes_find(notes, omm_bytes_str("new"), 1, collect, &f);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         if (err == OMM_OK && strcmp(f.text, "6:new one|") == 0) {
             CHECK(nth > 3);
@@ -187,6 +188,7 @@ static void test_no_memory(void) {
     for (size_t nth = 1; nth < 100; nth++) {
         omm_mem_fail_nth(nth);
         omm_err err = omm_notes_open(&notes, NULL);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         if (err == OMM_OK) {
             omm_notes_close(notes);

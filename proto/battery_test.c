@@ -151,6 +151,7 @@ static void test_no_memory(const form *f) {
         omm_buf_init(&again, OMM_MESSAGE_BYTES_MAX);
         omm_mem_fail_nth(nth);
         omm_err err = f->pass(&again, omm_buf_view(&s_sample), &arena);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         bool untouched = again.size == 0;
         omm_buf_fini(&again);

@@ -210,6 +210,7 @@ static void test_no_memory(void) {
         omm_err err = omm_envelope_seal(&out, OMM_CONTEXT_OFFER, omm_bytes_str("hello"), &key);
         bool untouched = err == OMM_OK || out.size == 0;
         if (err == OMM_OK) err = omm_envelope_open_as(&e, OMM_CONTEXT_OFFER, omm_buf_view(&sealed));
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         omm_buf_fini(&out);
         CHECK_EQ(omm_mem_live(), live);

@@ -435,6 +435,7 @@ static void test_no_memory(void) {
         omm_buf_init(&p.key, OMM_TLS_PEM_BYTES_MAX);
         omm_mem_fail_nth(nth);
         err = omm_tls_make(&p.certificate, &p.key);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         if (err != OMM_OK) CHECK_EQ(p.certificate.size + p.key.size, 0);
         if (err == OMM_OK) CHECK(p.certificate.size > 0 && p.key.size > 0);

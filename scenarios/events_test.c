@@ -48,6 +48,7 @@ static void test_nth_allocation(void) {
         omm_err err = OMM_OK;
         for (uint32_t i = 0; i < 100 && err == OMM_OK; i++)
             err = sim_queue_push(&queue, i, 0, SIM_WAKE);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK_EQ(err, nth < 3 ? OMM_ERR_NOMEM : OMM_OK);
         sim_queue_fini(&queue);

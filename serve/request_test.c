@@ -442,6 +442,7 @@ static void test_memory(const served *s) {
         const char *body = n % 2 ? "{" TURN ", " TOOLS ", \"stop\": \"x\"}"
                                  : "{" TURN ", " SCHEMA("") ", \"stop\": \"x\"}";
         const bool ok = reads(s, &why, true, body);
+        CHECK(!ok || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         request_fini(s_request);
         if (!ok) CHECK(why.status == 503 && why.param == NULL);

@@ -104,7 +104,9 @@ omm_err omm_blobs_put(omm_digest *digest, omm_blobs *blobs, omm_bytes data) {
                          (unsigned long long)blobs->options.blob_bytes_max);
     }
     omm_digest d = omm_hash(data);
-    if (!omm_blobs_has(blobs, &d)) {
+    bool has = false;
+    OMM_TRY(omm_blobs_has(&has, blobs, &d));
+    if (!has) {
         if (!has_room(blobs, data.size)) {
             return omm_raise(OMM_ERR_TOO_BIG, "store holds %llu bytes, %zu more is over its limit",
                              (unsigned long long)omm_blobs_total(blobs), data.size);
@@ -133,9 +135,11 @@ static omm_err read_whole(omm_buf *out, const omm_blobs *blobs, const omm_digest
     return files_read(out, &blobs->files, name, offset, size);
 }
 
-bool omm_blobs_has(const omm_blobs *blobs, const omm_digest *digest) {
+omm_err omm_blobs_has(bool *has, const omm_blobs *blobs, const omm_digest *digest) {
     uint64_t size;
-    return omm_blobs_size(&size, blobs, digest) == OMM_OK;
+    const omm_err err = omm_blobs_size(&size, blobs, digest);
+    *has = err == OMM_OK;
+    return err == OMM_ERR_NOT_FOUND ? OMM_OK : err;
 }
 
 omm_err omm_blobs_get(omm_buf *out, const omm_blobs *blobs, const omm_digest *digest) {
@@ -302,7 +306,9 @@ omm_err omm_blobs_missing(uint32_t *missing, size_t *missing_count, omm_blobs *b
     partial *p;
     OMM_TRY(check_plan(blobs, plan));
     *missing_count = 0;
-    if (omm_blobs_has(blobs, &plan->digest)) return OMM_OK;
+    bool has = false;
+    OMM_TRY(omm_blobs_has(&has, blobs, &plan->digest));
+    if (has) return OMM_OK;
     if (is_small(blobs, plan)) {
         missing[(*missing_count)++] = 0;
         return OMM_OK;
@@ -375,7 +381,9 @@ out:
 /* Its only chunk is the blob, if the plan does not contradict itself. */
 static omm_err put_small(bool *complete, omm_blobs *blobs, const omm_blob_plan *plan,
                          uint32_t index, omm_bytes data) {
-    if (!omm_blobs_has(blobs, &plan->digest)) {
+    bool has = false;
+    OMM_TRY(omm_blobs_has(&has, blobs, &plan->digest));
+    if (!has) {
         OMM_TRY(check_chunk(blobs, plan, index, data));
         if (!omm_digest_equal(&plan->chunk_digests[0], &plan->digest))
             return omm_raise(OMM_ERR_REFUSED_DIGEST, "the chunks do not make the blob they name");
@@ -391,7 +399,9 @@ omm_err omm_blobs_put_chunk(bool *complete, omm_blobs *blobs, const omm_blob_pla
     partial *p;
     OMM_TRY(check_plan(blobs, plan));
     if (is_small(blobs, plan)) return put_small(complete, blobs, plan, index, data);
-    if (omm_blobs_has(blobs, &plan->digest)) {
+    bool has = false;
+    OMM_TRY(omm_blobs_has(&has, blobs, &plan->digest));
+    if (has) {
         OMM_TRY(omm_blobs_drop_partial(blobs, plan));
         *complete = true;
         return OMM_OK;

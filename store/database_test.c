@@ -300,6 +300,7 @@ static void test_no_memory(void) {
         omm_err err = omm_db_open(&db, &options);
         if (err == OMM_OK) err = omm_db_run(db, "SELECT ?", OMM_DB_INT(1));
         if (err == OMM_OK) err = omm_db_query(&rows, db, "SELECT 1 + ?", OMM_DB_INT(1));
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         omm_rows_close(rows);
         omm_db_close(db);

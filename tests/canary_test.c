@@ -581,6 +581,7 @@ static void test_replay_without_memory(void) {
         CHECK(nth < 1000);
         omm_mem_fail_nth(nth);
         err = omm_canary_replay(&result, &job, fed_train_again, &s_fed);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_ERR_NOMEM || (err == OMM_OK && result.passed));
     }

@@ -717,6 +717,11 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     report = json.loads(done.stdout)
     if (done.returncode, report["passed"], report["files"][0]["duplicates"], report["shared"]) != (1, False, 1, 3):
         failures.append(f"data check: exit {done.returncode}: {report}")
+    said, want = run("data", "check", BASE / "test.jsonl", "-m", MODEL), 0
+    for line in (BASE / "test.jsonl").read_text().splitlines():
+        want += "<tool_call>" in next(m["content"] for m in json.loads(line)["messages"] if m["role"] == "assistant")
+    if want < 10 or not re.search(rf"calls +{want}  answers with tool calls; tool_calls are learned as <tool_call>", said.stdout):
+        failures.append(f"data check, {want} calls: {said.stdout}")
     # Model and adapter in each other's place.
     for args in (["generate", "x"], ["train", "-d", mixed, "-o", folder / "x.gguf"], ["data", "check", mixed],
                  ["tokenize", "--text", "x"]):

@@ -243,13 +243,14 @@ static void open_node(fed *f, uint32_t i) {
 
 /* Before a call of this kind: does it run out of memory? */
 static void before_call(fed *f, fed_alloc kind) {
-    if (f->o.alloc_kind == kind && f->calls[kind] == f->o.alloc_call)
-        omm_mem_fail_nth(f->o.alloc_nth);
+    f->is_short = f->o.alloc_kind == kind && f->calls[kind] == f->o.alloc_call && f->o.alloc_nth;
+    if (f->is_short) omm_mem_fail_nth(f->o.alloc_nth);
     f->calls[kind]++;
 }
 
 /* After it: true when it failed on purpose and is to be repeated. */
 static bool is_to_repeat(fed *f, omm_err err) {
+    CHECK(err != OMM_OK || !f->is_short || omm_mem_fail_is_due()); /* none is overlooked */
     omm_mem_fail_nth(0);
     if (err == OMM_ERR_NOMEM && f->o.alloc_kind != FED_ALLOC_NONE) {
         f->out_of_memory++;

@@ -127,6 +127,7 @@ struct fed {
     size_t coord_peaks[OMM_COORD_CLOSED + 1]; /* the most of them, by the state a call began in */
     uint64_t calls[4];                        /* by kind of call */
     uint32_t out_of_memory;                   /* calls that failed on purpose */
+    bool is_short;                            /* of memory, in the call that is made */
     uint32_t out_of_disk;                     /* the same */
     bool undo_next;                           /* the next batch cannot be written */
     uint32_t undone;                          /* commits that failed on purpose */

@@ -322,6 +322,7 @@ static void allocations_fail(test_rig *r, const variant *v) {
         omm_trainer *t = NULL;
         omm_mem_fail_nth(nth);
         omm_err err = omm_trainer_open(&t, &options);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         if (err == OMM_OK) {
             omm_trainer_close(t);

@@ -3,7 +3,6 @@
 #include "omm/course.h"
 
 #include "full_internal.h"
-#include "mem_due.h"
 #include "test_model.h"
 
 #include "omm/mem.h"
@@ -305,7 +304,7 @@ static void saved_without_memory(rig *r) {
         omm_buf_init(&saved, 64 << 20);
         omm_mem_fail_nth(nth);
         err = omm_course_save(x.course, &saved);
-        CHECK(err != OMM_OK || mem_failure_is_due());
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || (err == OMM_ERR_NOMEM && saved.size == 0));
         omm_buf_fini(&saved);
@@ -396,7 +395,7 @@ static void refused(rig *r) {
     for (size_t nth = 1;; nth++) {
         omm_mem_fail_nth(nth);
         omm_err err = omm_course_open(&c, &options);
-        CHECK(err != OMM_OK || mem_failure_is_due());
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         if (err == OMM_OK) {
             CHECK(nth > 5);

@@ -667,6 +667,7 @@ static void documents_of_texts(void) {
         data = NULL;
         omm_mem_fail_nth(nth);
         err = omm_dataset_documents(&data, texts, 2, s_tokenizer, "<|endoftext|>", 6);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK ? omm_dataset_count(data) == all : err == OMM_ERR_NOMEM && !data);
     }
@@ -794,6 +795,7 @@ static void splitting_fails(void) {
         omm_dataset *kept = NULL, *held = NULL;
         omm_mem_fail_nth(nth);
         const omm_err err = omm_dataset_split(&kept, &held, all, 0.34, false);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         failed = err != OMM_OK;
         CHECK(!failed || err == OMM_ERR_NOMEM);

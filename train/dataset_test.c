@@ -237,6 +237,7 @@ static void allocations_fail(const omm_tokenizer *tokenizer) {
         omm_dataset *data = NULL;
         omm_mem_fail_nth(nth);
         omm_err err = parse(&data, s_line, tokenizer, NULL);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         omm_dataset_close(data);
         CHECK_EQ(omm_mem_live(), live);

@@ -1,7 +1,6 @@
 /* What travels and what it makes: the adapter of the values that a training ends with is the one that was
  * trained, to the bit, on any instruction set; the mean of cores does the mean of what their adapters do;
  * halves belong to a base model; every allocation may fail. */
-#include "mem_due.h"
 #include "omm/federated.h"
 #include "test_model.h"
 
@@ -283,7 +282,7 @@ static void allocations_fail(test_rig *r, const variant *v) {
     for (size_t nth = 1; err != OMM_OK; nth++) {
         omm_mem_fail_nth(nth);
         err = all_calls(r, &f, &values);
-        CHECK(err != OMM_OK || mem_failure_is_due());
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
         CHECK_EQ(omm_mem_live(), live);

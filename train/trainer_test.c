@@ -426,6 +426,7 @@ static void allocations_fail(rig *r) {
         omm_trainer *t = NULL;
         omm_mem_fail_nth(nth);
         omm_err err = omm_trainer_open(&t, &options);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         if (err == OMM_OK) {
             CHECK(nth > 10);

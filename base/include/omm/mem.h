@@ -6,6 +6,7 @@
 #ifndef OMM_MEM_H
 #define OMM_MEM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Zeroed array of `count` items of `size` bytes.  NULL when out of memory or on overflow.
@@ -60,6 +61,9 @@ char *omm_arena_strdup(omm_arena *arena, const char *text);
 
 /* Test hooks.  fail_nth = 1 makes the next allocation fail; 0 turns failing off. */
 void omm_mem_fail_nth(size_t nth);
+/* The failure that was asked for is still to come: what succeeded meanwhile did without so many allocations, and did not overlook
+ * one that failed. */
+bool omm_mem_fail_is_due(void);
 size_t omm_mem_live(void);
 /* Bytes asked for since the process began, granted or not: the difference over a call bounds it. */
 size_t omm_mem_asked(void);

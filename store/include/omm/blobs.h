@@ -47,7 +47,8 @@ OMM_CHECKED omm_err omm_blobs_undone(omm_blobs *blobs);
 /* Store `data`; one that is there already is left alone.  `digest` (may be NULL) gets its name.
  * Errors: TOO_BIG, IO, NOMEM. */
 OMM_CHECKED omm_err omm_blobs_put(omm_digest *digest, omm_blobs *blobs, omm_bytes data);
-bool omm_blobs_has(const omm_blobs *blobs, const omm_digest *digest);
+/* Errors: IO, NOMEM: then nobody knows. */
+OMM_CHECKED omm_err omm_blobs_has(bool *has, const omm_blobs *blobs, const omm_digest *digest);
 /* Append the blob, after hashing it.  Errors: NOT_FOUND, DIGEST (damaged on disk), TOO_BIG, IO,
  * NOMEM. */
 OMM_CHECKED omm_err omm_blobs_get(omm_buf *out, const omm_blobs *blobs, const omm_digest *digest);
