@@ -81,8 +81,8 @@ def judge(model, options, memory):
 with tempfile.TemporaryDirectory(prefix="omm-memory-") as folder:
     check_adapters(pathlib.Path(folder))
     check_perplexity(pathlib.Path(folder))
-    for shape, layers, kind in [("tiny-llama", 2, "Q8_0"), ("tiny-llama", 32, "Q8_0"), ("tiny-qwen3", 16, "F16"),
-                                ("tiny-gemma3", 20, "Q4_K"), ("tiny-phi3", 12, "F32")]:
+    for shape, layers, kind in [("tiny-llama", 2, "Q8_0"), ("tiny-llama", 48, "Q8_0"), ("tiny-qwen3", 24, "F16"),
+                                ("tiny-gemma3", 30, "Q4_K"), ("tiny-phi3", 16, "F32")]:
         model = pathlib.Path(folder) / f"{shape}-{layers}-{kind}.gguf"
         run("synth", shape, model, "--type", kind, "--layers", layers, "--json")
         check(model, "-t", 1)
