@@ -171,8 +171,10 @@ static omm_err survey_file(check *c, survey *s, const char *path) {
 
 static bool is_clean(const check *c) {
     uint64_t wrong = c->shared;
-    for (size_t i = 0; i < c->file_count; i++)
-        wrong += c->files[i].totals.bad + (c->files[i].totals.examples == 0);
+    for (size_t i = 0; i < c->file_count; i++) {
+        const omm_data_totals *t = &c->files[i].totals;
+        wrong += (c->data.skip_bad ? 0 : t->bad) + (t->examples == 0);
+    }
     return wrong == 0;
 }
 
@@ -327,7 +329,8 @@ int cmd_data(int argc, char **argv) {
         cli_parse(&count, &args, argc, argv, options, usage,
                   "Read a data file as train would and say what is in it and what is wrong;\n"
                   "with a second one, also which examples both have (a leak from training\n"
-                  "into test).  Exit code 1: bad lines, no example, or a leak.",
+                  "into test).  Exit code 1: bad lines (but with --skip-bad, by which\n"
+                  "train leaves them out), no example, or a leak.",
                   2, 3);
     if (code >= 0) return code;
     if (strcmp(args[0], "check") != 0 || !c.model) {

@@ -149,7 +149,7 @@ int cmd_perplexity(int argc, char **argv) {
         {"file", 'f', CLI_STR, &o.file, "FILE", "text to predict"},
         {"separator", 0, CLI_STR, &o.separator, "TOKEN",
          "a token that ends a document: no context across it"},
-        {"window", 0, CLI_U32, &o.window, "N", "tokens that share a context (as many as -c)"},
+        {"window", 0, CLI_COUNT, &o.window, "N", "tokens that share a context (as many as -c)"},
         {"special", 0, CLI_FLAG, &o.special, NULL, "read <|im_end|> and the like as their tokens"},
         {"json", 0, CLI_FLAG, &o.json, NULL, "one JSON object"},
         {0}};

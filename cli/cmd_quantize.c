@@ -146,7 +146,7 @@ int cmd_quantize(int argc, char **argv) {
     const cli_option options[] = {
         {"keep", 0, CLI_LIST, &keep, "PATTERN=TYPE", "tensors so named get TYPE; may be repeated"},
         {"pure", 0, CLI_FLAG, &q.options.pure, NULL, "all matrices of TYPE, the output too"},
-        {"threads", 't', CLI_U32, &q.threads, "N", "threads; all processors by default"},
+        {"threads", 't', CLI_COUNT, &q.threads, "N", "threads; all processors by default"},
         {"json", 0, CLI_FLAG, &q.json, NULL, "one JSON object at the end"},
         {0}};
     int count = 0;

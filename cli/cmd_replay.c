@@ -158,7 +158,7 @@ int cmd_replay(int argc, char **argv) {
          "one, or scenarios/)"},
         {"eval", 0, CLI_FLAG, &eval, NULL,
          "judge the held-out items again instead, with the first adapter and the last"},
-        {"steps", 0, CLI_U32, &options.steps_max, "N", "compare only the first N steps (all)"},
+        {"steps", 0, CLI_COUNT, &options.steps_max, "N", "compare only the first N steps (all)"},
         {"threads", 't', CLI_U32, &threads, "N", "threads (one per core)"},
         {"isa", 0, CLI_STR, &isa, "ISA",
          "scalar, avx2, avx2_vnni, avx512, neon or neon_dotprod (OMM_ISA, else the best)"},

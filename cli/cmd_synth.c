@@ -52,8 +52,8 @@ int cmd_synth(int argc, char **argv) {
         {"type", 0, CLI_STR, &o.synth.type, "TYPE", "of the matrices (Q8_0)"},
         {"output", 0, CLI_STR, &o.synth.output, "TYPE", "of output and embedding, if another"},
         {"seed", 0, CLI_U64, &o.synth.seed, "N", "seed of the weights (1)"},
-        {"layers", 0, CLI_U32, &o.synth.layers, "N", "layers, if not as many as the shape has"},
-        {"threads", 't', CLI_U32, &o.threads, "N", "threads; one per core by default"},
+        {"layers", 0, CLI_COUNT, &o.synth.layers, "N", "layers, if not as many as the shape has"},
+        {"threads", 't', CLI_COUNT, &o.threads, "N", "threads; one per core by default"},
         {"json", 0, CLI_FLAG, &o.json, NULL, "one JSON object at the end"},
         {0}};
     int count = 0;

@@ -10,7 +10,7 @@
 typedef struct decoding_options {
     const char *draft;          /* --draft: a model that proposes; NULL: none */
     bool lookup;                /* --lookup: proposals from the text so far */
-    uint32_t drafts;            /* --drafts: at once */
+    uint32_t drafts;            /* --drafts: at once; 0: not given */
     const omm_grammar *grammar; /* that the text is held to, of decoding_read_form; NULL: none */
 } decoding_options;
 
@@ -33,7 +33,7 @@ typedef struct form_options {
         LOOKUP_OPTIONS(o)
 #define LOOKUP_OPTIONS(o)                                                                          \
     {"lookup", 0, CLI_FLAG, &(o).lookup, NULL, "propose what followed the same tokens before"}, {  \
-        "drafts", 0, CLI_U32, &(o).drafts, "N", "proposals at once (4)"                            \
+        "drafts", 0, CLI_COUNT, &(o).drafts, "N", "proposals at once (4)"                          \
     }
 
 #define TOP_P_ALL 1.0f

@@ -55,6 +55,10 @@ static bool store(const cli_option *o, const char *text) {
         if (!parse_u64(&v, text, UINT32_MAX)) return false;
         *(uint32_t *)o->out = (uint32_t)v;
         return true;
+    case CLI_COUNT:
+        if (!parse_u64(&v, text, UINT32_MAX) || v == 0) return false;
+        *(uint32_t *)o->out = (uint32_t)v;
+        return true;
     case CLI_U64:
         if (!parse_u64(&v, text, INT64_MAX)) return false;
         *(uint64_t *)o->out = v;
@@ -147,6 +151,7 @@ static int complain(const char *usage, const char *what, const char *arg) {
 static const char *accepts(cli_kind kind) {
     if (kind == CLI_F32) return "accepted: a finite number";
     if (kind == CLI_LIST) return "accepted: at most 32 of them";
+    if (kind == CLI_COUNT) return "accepted: a whole number from 1 to 4294967295";
     return kind == CLI_U32 ? "accepted: a whole number from 0 to 4294967295"
                            : "accepted: a whole number from 0 to 9223372036854775807";
 }

@@ -12,7 +12,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum cli_kind { CLI_FLAG, CLI_STR, CLI_U32, CLI_U64, CLI_F32, CLI_LIST } cli_kind;
+/* CLI_COUNT: of 32 bits and at least 1, so that 0 can stand for what was not given. */
+typedef enum cli_kind {
+    CLI_FLAG,
+    CLI_STR,
+    CLI_U32,
+    CLI_COUNT,
+    CLI_U64,
+    CLI_F32,
+    CLI_LIST
+} cli_kind;
 
 /* What a CLI_LIST option collects: it may be given again and again. */
 #define CLI_LIST_MAX 32u

@@ -717,6 +717,10 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     report = json.loads(done.stdout)
     if (done.returncode, report["passed"], report["files"][0]["duplicates"], report["shared"]) != (1, False, 1, 3):
         failures.append(f"data check: exit {done.returncode}: {report}")
+    for more, code in ([], 1), (["--skip-bad"], 0):
+        done = run("data", "check", mixed, "-m", MODEL, *more)
+        if done.returncode != code or "mixed.jsonl:2: " not in done.stdout:
+            failures.append(f"data check {more} of two bad lines: exit {done.returncode}: {done.stdout}")
     said, want = run("data", "check", BASE / "test.jsonl", "-m", MODEL), 0
     for line in (BASE / "test.jsonl").read_text().splitlines():
         want += "<tool_call>" in next(m["content"] for m in json.loads(line)["messages"] if m["role"] == "assistant")

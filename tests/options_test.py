@@ -29,6 +29,7 @@ for more, says in ((["--draft", MODEL, "--lookup"], "--draft or --lookup: one of
                    (["--draft", "/nowhere.gguf"], "--draft /nowhere.gguf: .*No such file"),
                    (["--drafts", 3], "--drafts: together with"),
                    (["--lookup", "--drafts", 65], "--drafts 65: accepted are 1 to 64"),
+                   (["--lookup", "--drafts", 0], "--drafts N: '0'; accepted: a whole number from 1"),
                    (["--temp", -1], "temperature -1: must be 0 to 100"),
                    (["--top-p", 2, "--temp", 1], "top-p 2: must be above 0"),
                    (["--top-p", 0], "top-p 0: must be above 0"),
@@ -49,11 +50,15 @@ for more, says in ((["--docs", "/nowhere"], "/nowhere"), (["--top-k", 5], "--top
                    (["-n", 0], "-n 0: an answer has at least 1 token"), (["-c", 96], "-c 96: room for an answer takes 96"), (["--calls", 0], "--calls 0")):
     refused([*CHAT, *more], says, stdin="Hi\n")
 for more, says in (([], "which text"), (["-f", "/nowhere"], "/nowhere"), (["-f", "README.md", "--window", 1], "--window 1"),
+                   (["-f", "README.md", "--window", 0], "--window N: '0'; accepted: a whole number from 1"),
                    (["-f", "README.md", "-c", 1], "-c 1: must be at least 2"), (["-f", "README.md", "--window", 300, "-c", 256], "--window 300: -c 256 holds less")):
     refused(["perplexity", "-m", MODEL, *more], says)
 for option in (["-p", 8], ["-n", 8], ["--kv", "f16"], ["--max-memory-mb", 50], ["--profile"]):
     name = {"-p": "--prompt", "-n": "--generate"}.get(option[0], option[0])
     refused(["bench", "-m", MODEL, "--train", *option], f"{name} is not of bench --train")
+for args, option in ((["synth", "tiny-llama", "/nowhere/x.gguf"], "--layers"), (["synth", "tiny-llama", "/nowhere/x.gguf"], "--threads"),
+                     (["quantize", MODEL, "/nowhere/x.gguf", "Q8_0"], "--threads"), (["replay", "/nowhere", "--eval"], "--steps")):
+    refused([*args, option, 0], f"{option} N: '0'; accepted: a whole number from 1 to 4294967295")
 for option in "--seq", "--rank", "--checkpoint-layers":
     refused(["bench", "-m", MODEL, option, 8], f"{option} is of bench --train")
 
