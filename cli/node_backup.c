@@ -183,6 +183,19 @@ static omm_err check_lines(const omm_buf *text, const moved *m, const char *conf
     return err;
 }
 
+static const char *name_in(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Both from the root, and a folder may have two names.  Neither file need be there. */
+static bool is_same_place(const char *a, const char *b) {
+    char one[OMM_PATH_MAX], other[OMM_PATH_MAX];
+    if (strcmp(a, b) == 0) return true;
+    return strcmp(name_in(a), name_in(b)) == 0 && omm_path_dir(one, a) == OMM_OK &&
+           omm_path_dir(other, b) == OMM_OK && omm_file_same(one, other);
+}
+
 /* The node file for `config`, and what changes in it. */
 static omm_err move_config(omm_buf *out, moved *m, const json_t *root, const char *config,
                            bool is_beside) {
@@ -194,7 +207,7 @@ static omm_err move_config(omm_buf *out, moved *m, const json_t *root, const cha
     OMM_TRY(omm_json_get_str(&text, root, "config"));
     OMM_TRY(full_path(full, config));
     if (json_object_get(root, "config_path")) OMM_TRY(omm_json_get_str(&was, root, "config_path"));
-    const bool moves = was[0] && strcmp(was, full) != 0;
+    const bool moves = was[0] && !is_same_place(was, full);
     omm_arena_init(&arena, 2 * FILE_BYTES_MAX);
     omm_err err = omm_config_parse(&file, node_fields, omm_bytes_str(text), config, &arena);
     for (carried i = 0; i < CARRIED_COUNT && err == OMM_OK; i++)

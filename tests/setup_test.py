@@ -196,6 +196,13 @@ def backs_up(home, other):
     check(home.config.read_bytes() == was and home.key.read_bytes() == key, "not what was saved")
     check(mode(home.config) == mode(home.key) == 0o600, "others may read what was restored")
     home.config.unlink()
+    home.key.unlink()
+    alias = home.path / "alias"  # the same folder by another name
+    alias.symlink_to(home.config.parent)
+    home.run("restore", save, "-c", alias / home.config.name)
+    check(home.config.read_bytes() == was and home.key.read_bytes() == key, "by another name of its folder: not what was saved")
+    alias.unlink()
+    home.config.unlink()
     home.run("restore", save, code=3)  # the key is there: nothing is changed
     check(not home.config.exists() and home.key.read_bytes() == key, "half of it was restored")
     home.key.write_text("another")
