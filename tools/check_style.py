@@ -3,7 +3,7 @@
 
 Every public header begins with "name.h - ...", says what it depends on and what threads may do;
 no C file is over 1,000 lines; no tracked text names unfinished work or a path of somebody's machine; a file that a document
-names by folder is there.
+names by folder is there; the table of decisions names each of them.
 """
 import pathlib, re, subprocess, sys
 
@@ -37,5 +37,11 @@ for document in sorted([*root.glob("*.md"), *root.glob("docs/*.md")]):
     for name in sorted(set(named.findall(document.read_text()))):
         if not (root / name).exists():
             bad.append(f"{document.relative_to(root)}: there is no {name}")
+decisions = (root / "docs/decisions.md").read_text()
+index, _, rest = decisions.partition("\n1. **")
+listed = {n for a, b in re.findall(r"\b(\d+)(?:-(\d+))?\b", index.partition("|---|")[2]) for n in range(int(a), int(b or a) + 1)}
+taken = {int(n) for n in re.findall(r"^(\d+)\. ", "1. **" + rest, re.M)}
+bad += [f"docs/decisions.md: decision {n} is not in the table at the top" for n in sorted(taken - listed)]
+bad += [f"docs/decisions.md: the table names {n}, and there is no such decision" for n in sorted(listed - taken)]
 print("\n".join(bad) or f"style: ok, {len(tracked)} files")
 sys.exit(1 if bad else 0)
