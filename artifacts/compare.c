@@ -13,6 +13,9 @@
 #define SETTINGS_MAX 8192u /* of one bundle */
 #define BOOTSTRAP_SEED 1u
 #define RESAMPLES 10000u
+#define SEEDS_SHOWN 8u
+#define SEEDS_TEXT_SIZE 192u /* so many of 20 digits, with commas */
+#define CHANCE 0.05
 
 /* One item of the held-out file, the same in every bundle. */
 typedef struct item_key {
@@ -169,10 +172,55 @@ static bool same_side(const bundle_data *a, const bundle_data *b) {
     return same_settings(&a->settings, &b->settings) && !other_data(a, b);
 }
 
+/* ---- seeds ----------------------------------------------------------------------------------- */
+
+/* The other side's bundle of the same seed, or SIZE_MAX. */
+static size_t partner(const comparer *c, size_t index) {
+    const omm_compare_bundle *bundle = &c->bundles[index];
+    for (size_t i = 0; i < c->out->bundle_count && bundle->has_seed; i++)
+        if (c->bundles[i].is_b != bundle->is_b && c->bundles[i].has_seed &&
+            c->bundles[i].seed == bundle->seed)
+            return i;
+    return SIZE_MAX;
+}
+
+/* Those that a service draws for itself are nobody's setting. */
+static bool seeds_differ(const comparer *c) {
+    for (size_t i = 0; i < c->out->bundle_count; i++)
+        if (c->bundles[i].has_seed && partner(c, i) == SIZE_MAX) return true;
+    return false;
+}
+
+/* "1, 2, 3" of a side; NULL without memory. */
+static const char *seeds_text(comparer *c, bool is_b) {
+    char text[SEEDS_TEXT_SIZE] = "";
+    size_t shown = 0, size = 0;
+    for (size_t i = 0; i < c->out->bundle_count; i++) {
+        const omm_compare_bundle *bundle = &c->bundles[i];
+        if (bundle->is_b != is_b || !bundle->has_seed) continue;
+        if (shown == SEEDS_SHOWN) {
+            snprintf(text + size, sizeof text - size, ", ...");
+            break;
+        }
+        size += (size_t)snprintf(text + size, sizeof text - size, "%s%" PRIu64,
+                                 shown++ > 0 ? ", " : "", bundle->seed);
+    }
+    return omm_arena_strdup(&c->out->arena, shown > 0 ? text : "(drawn by the run)");
+}
+
+static omm_err add_seeds(comparer *c, omm_compare_setting *found, size_t *count) {
+    if (!seeds_differ(c)) return OMM_OK;
+    omm_compare_setting *to = &found[(*count)++];
+    *to = (omm_compare_setting){"seed", seeds_text(c, false), seeds_text(c, true)};
+    return to->a && to->b ? OMM_OK : no_memory();
+}
+
+/* ---- what differs ---------------------------------------------------------------------------- */
+
 static omm_err find_differences(comparer *c) {
     OMM_ASSERT(c->first_a && c->first_b);
     const settings *a = &c->first_a->settings, *b = &c->first_b->settings;
-    omm_compare_setting *found = room(c, a->count + b->count + 1, sizeof *found);
+    omm_compare_setting *found = room(c, a->count + b->count + 2, sizeof *found);
     size_t count = 0;
     if (!found) return no_memory();
     for (size_t i = 0; i < a->count; i++) {
@@ -189,6 +237,7 @@ static omm_err find_differences(comparer *c) {
         if (!found[count].a || !found[count].b) return no_memory();
         count++;
     }
+    OMM_TRY(add_seeds(c, found, &count));
     c->out->settings = found;
     c->out->setting_count = count;
     return OMM_OK;
@@ -375,16 +424,6 @@ static omm_err take_side(comparer *c, size_t index) {
     return check_seed(c, index);
 }
 
-/* The other side's bundle of the same seed, or SIZE_MAX. */
-static size_t partner(const comparer *c, size_t index) {
-    const omm_compare_bundle *bundle = &c->bundles[index];
-    for (size_t i = 0; i < c->out->bundle_count && bundle->has_seed; i++)
-        if (c->bundles[i].is_b != bundle->is_b && c->bundles[i].has_seed &&
-            c->bundles[i].seed == bundle->seed)
-            return i;
-    return SIZE_MAX;
-}
-
 static void check_circumstances(comparer *c) {
     omm_comparison *out = c->out;
     out->one_program = out->same_data = true;
@@ -432,6 +471,21 @@ static void count_seeds(omm_compare_metric *m, const comparer *c, omm_compare_qu
     }
 }
 
+/* All of one side below all of the other: of how many ways to share the runs out is that one of two? */
+static bool is_beyond_seeds(const omm_compare_metric *m, const omm_comparison *c) {
+    double chance = 2.0;
+    for (size_t i = 1; i <= c->b_count; i++) chance *= (double)i / (double)(c->a_count + i);
+    return (m->a_range.high < m->b_range.low || m->b_range.high < m->a_range.low) &&
+           chance < CHANCE;
+}
+
+static omm_compare_word word_of(const omm_compare_metric *m, const omm_comparison *c,
+                                omm_compare_quantity q) {
+    if (m->interval.low <= 0.0 && m->interval.high >= 0.0) return OMM_COMPARE_SAME;
+    if (m->seeds == 0 && !is_beyond_seeds(m, c)) return OMM_COMPARE_SEED;
+    return is_better(q, m->difference) ? OMM_COMPARE_BETTER : OMM_COMPARE_WORSE;
+}
+
 static omm_err judge(comparer *c, omm_compare_quantity q) {
     omm_compare_metric *m = &c->out->metrics[q];
     const omm_seed seed = omm_seed_from_u64(BOOTSTRAP_SEED);
@@ -452,8 +506,7 @@ static omm_err judge(comparer *c, omm_compare_quantity q) {
     m->has_interval = m->clients > 1; /* one client drawn again and again is no sample */
     if (!m->has_interval) return OMM_OK;
     OMM_TRY(omm_bootstrap(&m->interval, differences, m->clients, &seed, RESAMPLES));
-    if (m->interval.low > 0.0 || m->interval.high < 0.0)
-        m->word = is_better(q, m->difference) ? OMM_COMPARE_BETTER : OMM_COMPARE_WORSE;
+    m->word = word_of(m, c->out, q);
     return OMM_OK;
 }
 

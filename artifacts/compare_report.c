@@ -18,10 +18,12 @@ static const struct {
                   [OMM_COMPARE_TOOL] = {"tool_named", "right tool"}};
 static const char *const WORDS[] = {[OMM_COMPARE_SAME] = "not told apart",
                                     [OMM_COMPARE_BETTER] = "B better",
-                                    [OMM_COMPARE_WORSE] = "B worse"};
+                                    [OMM_COMPARE_WORSE] = "B worse",
+                                    [OMM_COMPARE_SEED] = "not told apart from the seed"};
 static const char *const WORD_NAMES[] = {[OMM_COMPARE_SAME] = "not_told_apart",
                                          [OMM_COMPARE_BETTER] = "b_better",
-                                         [OMM_COMPARE_WORSE] = "b_worse"};
+                                         [OMM_COMPARE_WORSE] = "b_worse",
+                                         [OMM_COMPARE_SEED] = "not_told_apart_from_seed"};
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
@@ -91,6 +93,8 @@ static omm_err text_clients(omm_buf *out, const omm_comparison *c) {
 static omm_err text_notes(omm_buf *out, const omm_comparison *c) {
     const omm_compare_metric *loss = &c->metrics[OMM_COMPARE_LOSS];
     OMM_TRY(omm_buf_printf(out, "\n"));
+    if (loss->seeds == 0)
+        OMM_TRY(omm_buf_printf(out, "No seed is on both sides: a difference may be the seeds'.\n"));
     if (c->a_count == 1 || c->b_count == 1)
         OMM_TRY(omm_buf_printf(
             out, "One run on a side: the interval is over clients, and another seed may say "

@@ -203,6 +203,60 @@ static void test_seeds(const kit *k) {
     CHECK_OK(omm_dir_remove(b2));
 }
 
+/* A copy with another seed, its settings changed (is_b) and its losses lower by `by`. */
+static void run_of_seed(char dir[OMM_PATH_MAX], const kit *k, unsigned seed, bool is_b, double by) {
+    char text[32];
+    snprintf(text, sizeof text, "\"seed\":%u", seed);
+    kit_copy(dir, k->dir);
+    change(dir, "run.json", SEED_FROM, text);
+    if (is_b) change(dir, "scenario.yaml", SETTING_FROM, SETTING_TO);
+    judge_again(dir, -by, true, 0);
+}
+
+static void check_words(const char *const *dirs, size_t count, omm_compare_word want,
+                        const char *a_seeds, const char *b_seeds) {
+    omm_comparison c;
+    omm_buf text;
+    CHECK_OK(omm_compare(&c, dirs, count));
+    CHECK_EQ(c.metrics[OMM_COMPARE_LOSS].word, want);
+    CHECK_EQ(c.setting_count, 2);
+    CHECK(strcmp(c.settings[1].path, "seed") == 0);
+    CHECK(strcmp(c.settings[1].a, a_seeds) == 0 && strcmp(c.settings[1].b, b_seeds) == 0);
+    omm_buf_init(&text, BYTES_MAX);
+    CHECK_OK(omm_comparison_text(&text, &c));
+    CHECK_OK(omm_comparison_json(&text, &c));
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    const char *all = (const char *)text.data;
+    CHECK(strstr(all, "No seed is on both sides") && strstr(all, "2 settings differ"));
+    CHECK((strstr(all, "not told apart from the seed\n") != NULL) == (want == OMM_COMPARE_SEED));
+    CHECK((strstr(all, "\"not_told_apart_from_seed\"") != NULL) == (want == OMM_COMPARE_SEED));
+    omm_buf_fini(&text);
+    omm_comparison_fini(&c);
+}
+
+/* What a seed alone could have done is not laid to the setting: with no seed on both sides it takes four runs and four that
+ * do not overlap, of whose 70 ways to lie two are these. */
+static void test_other_seeds(const kit *k) {
+    enum { SIDE = 4 };
+    char a[SIDE][OMM_PATH_MAX], b[SIDE][OMM_PATH_MAX];
+    const char *dirs[2 * SIDE];
+    for (unsigned i = 0; i < SIDE; i++) {
+        run_of_seed(a[i], k, 11 + i, false, 0.0);
+        run_of_seed(b[i], k, 21 + i, true, 0.25 + 0.125 * i);
+        dirs[2 * i] = a[i];
+        dirs[2 * i + 1] = b[i];
+    }
+    check_words(dirs, 2, OMM_COMPARE_SEED, "11", "21");
+    check_words(dirs, 6, OMM_COMPARE_SEED, "11, 12, 13", "21, 22, 23");
+    check_words(dirs, 8, OMM_COMPARE_BETTER, "11, 12, 13, 14", "21, 22, 23, 24");
+    judge_again(a[3], -0.5, true, 0); /* now among B's */
+    check_words(dirs, 8, OMM_COMPARE_SEED, "11, 12, 13, 14", "21, 22, 23, 24");
+    for (unsigned i = 0; i < SIDE; i++) {
+        CHECK_OK(omm_dir_remove(a[i]));
+        CHECK_OK(omm_dir_remove(b[i]));
+    }
+}
+
 static void one_client(const char *dir) {
     for (unsigned i = 0; i < KIT_ITEMS / 3; i++) {
         change(dir, "eval/after.jsonl", "home-02", "home-01");
@@ -253,7 +307,9 @@ static void test_data(const kit *k) {
     change(seed, "run.json", SEED_FROM, SEED_TO);
     const char *three[] = {k->dir, other, seed};
     CHECK_OK(omm_compare(&c, three, 3));
-    CHECK(c.a_count == 1 && c.b_count == 2 && c.setting_count == 1);
+    CHECK(c.a_count == 1 && c.b_count == 2 && c.setting_count == 2);
+    CHECK(strcmp(c.settings[1].path, "seed") == 0); /* one of them is on one side alone */
+    CHECK(strcmp(c.settings[1].a, "1") == 0 && strcmp(c.settings[1].b, "1, 2") == 0);
     omm_comparison_fini(&c);
     kit_copy(third, k->dir);
     change(third, "scenario.yaml", SETTING_FROM, SETTING_TO);
@@ -333,6 +389,7 @@ int main(void) {
     memset(&k.judgement, 0, sizeof k.judgement);
     test_one_pair(&k);
     test_seeds(&k);
+    test_other_seeds(&k);
     test_no_interval(&k);
     test_data(&k);
     test_refusals(&k);

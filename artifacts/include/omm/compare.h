@@ -7,6 +7,8 @@
  * Settings are scenario.yaml without seed, name and the paths of files, the base model's digest, how
  * many examples each client has, and policy.yaml.  A run says more than its seed only where others with
  * other seeds agree: with several on a side, each metric has their range and how many seeds took B's part.
+ * Seeds that are not the same on both sides are a setting that differs.  Where none is on both, the sides are told apart
+ * only if all runs of one are below all of the other and that is no chance (under 5 % of the ways to share them out).
  *
  * Bundles are taken as they lie there: verify.h says whether they are what was signed.
  *
@@ -28,7 +30,7 @@
 /* One setting that differs; NULL: that side does not have it. */
 typedef struct omm_compare_setting {
     const char *
-        path; /* "codec.up.kind", "population[1].count"; "(base model)", "(training data)", "policy.schema_version" */
+        path; /* "codec.up.kind", "population[1].count"; "(base model)", "(training data)", "policy.schema_version", "seed" */
     const char *a, *b;
 } omm_compare_setting;
 
@@ -43,7 +45,8 @@ typedef enum omm_compare_quantity {
 typedef enum omm_compare_word {
     OMM_COMPARE_SAME,
     OMM_COMPARE_BETTER,
-    OMM_COMPARE_WORSE
+    OMM_COMPARE_WORSE,
+    OMM_COMPARE_SEED /* the clients agree, and it may be the seed: no run of the other side has it */
 } omm_compare_word;
 
 /* Means over clients (each the mean of its items), then over the bundles of a side. */
