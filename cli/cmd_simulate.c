@@ -39,7 +39,9 @@ static double share(uint64_t part, uint64_t whole) {
     return whole ? (double)part / (double)whole : 0;
 }
 
+/* Of none there is no share. */
 static void print_counts(const char *what, uint64_t before, uint64_t after, uint64_t of) {
+    if (of == 0) return;
     printf("  %-26s %6.1f %%  %6.1f %%   (%llu and %llu of %llu)\n", what, 100 * share(before, of),
            100 * share(after, of), (unsigned long long)before, (unsigned long long)after,
            (unsigned long long)of);
@@ -49,6 +51,13 @@ static void print_eval(const omm_simulate_result *r) {
     printf("\nHeld-out items (%llu)          before     after\n",
            (unsigned long long)r->after.items);
     printf("  %-26s %8.4f  %8.4f   nats per token\n", "loss", r->before.loss, r->after.loss);
+    printf("  %-26s %8.4f  %8.4f   what gates and `compare` take\n", "loss, mean of clients",
+           r->client_loss_before, r->client_loss_after);
+    if (r->after.generated == 0) {
+        printf(
+            "  no replies were generated: nothing is said of tool calls (evaluation.generate)\n");
+        return;
+    }
     print_counts("tool call parses", r->before.parsed, r->after.parsed, r->after.calls);
     print_counts("right tool named", r->before.tool_ok, r->after.tool_ok, r->after.calls);
     print_counts("call exact", r->before.call_exact, r->after.call_exact, r->after.calls);
@@ -59,16 +68,20 @@ static void print_eval(const omm_simulate_result *r) {
 enum { NAME_SHOWN = 64 }; /* bytes of a client's name, which the data says */
 
 static void print_clients(const omm_simulate_result *r) {
-    printf("\n  %-14s %5s  %-19s  %-19s  %s\n", "client", "items", "loss before, after",
-           "right tool before, after", "call exact");
+    const bool has_calls = r->after.generated > 0 && r->after.calls > 0;
+    printf("\n  %-14s %5s  %-19s%s\n", "client", "items", "loss before, after",
+           has_calls ? "  right tool before, after  call exact" : "");
     for (size_t i = 0; i < r->client_count; i++) {
         const omm_simulate_client *c = &r->clients[i];
         char name[NAME_SHOWN];
         omm_utf8_clean(name, sizeof name, c->name);
-        printf("  %-14s %5llu  %8.4f  %8.4f   %5llu  %5llu of %-5llu      %llu\n", name,
-               (unsigned long long)c->after.items, c->before.loss, c->after.loss,
-               (unsigned long long)c->before.tool_ok, (unsigned long long)c->after.tool_ok,
-               (unsigned long long)c->after.calls, (unsigned long long)c->after.call_exact);
+        printf("  %-14s %5llu  %8.4f  %8.4f ", name, (unsigned long long)c->after.items,
+               c->before.item_loss, c->after.item_loss);
+        if (has_calls)
+            printf("  %5llu  %5llu of %-5llu      %llu", (unsigned long long)c->before.tool_ok,
+                   (unsigned long long)c->after.tool_ok, (unsigned long long)c->after.calls,
+                   (unsigned long long)c->after.call_exact);
+        printf("\n");
     }
 }
 
@@ -123,26 +136,28 @@ static omm_err print_people(const omm_simulate_result *r) {
     return OMM_OK;
 }
 
-static json_t *eval_json(const omm_simulate_eval *e) {
-    return json_pack("{s:I,s:I,s:f,s:I,s:I,s:I,s:I,s:I,s:I}", "items", (json_int_t)e->items,
-                     "tokens", (json_int_t)e->tokens, "loss", e->loss, "calls",
-                     (json_int_t)e->calls, "replies", (json_int_t)e->replies, "call_parses",
-                     (json_int_t)e->parsed, "tool_right", (json_int_t)e->tool_ok, "call_exact",
-                     (json_int_t)e->call_exact, "reply_exact", (json_int_t)e->reply_exact);
+static json_t *eval_json(const omm_simulate_eval *e, double client_loss) {
+    return json_pack("{s:I,s:I,s:I,s:f,s:f,s:I,s:I,s:I,s:I,s:I,s:I}", "items", (json_int_t)e->items,
+                     "generated", (json_int_t)e->generated, "tokens", (json_int_t)e->tokens, "loss",
+                     e->loss, "client_loss", client_loss, "calls", (json_int_t)e->calls, "replies",
+                     (json_int_t)e->replies, "call_parses", (json_int_t)e->parsed, "tool_right",
+                     (json_int_t)e->tool_ok, "call_exact", (json_int_t)e->call_exact, "reply_exact",
+                     (json_int_t)e->reply_exact);
 }
 
 static omm_err print_json(const omm_simulate_result *r) {
     char hex[OMM_DIGEST_HEX_SIZE];
     omm_digest_hex(hex, &r->run_digest);
-    json_t *root = json_pack(
-        "{s:i,s:b,s:s,s:s,s:o,s:o,s:I,s:I,s:I,s:I,s:I,s:s,s:i,s:i,s:i,s:i,s:I,s:f}",
-        "schema_version", 1, "passed", (int)r->judgement.passed, "run_digest", hex, "bundle",
-        r->dir, "before", eval_json(&r->before), "after", eval_json(&r->after), "bytes_up",
-        (json_int_t)r->bytes_up, "bytes_down", (json_int_t)r->bytes_down, "bytes_fp32",
-        (json_int_t)r->bytes_fp32, "accepted", (json_int_t)r->accepted, "refused",
-        (json_int_t)r->refused, "refusals", r->refusals, "rounds", (int)r->rounds, "rounds_void",
-        (int)r->rounds_void, "rounds_held_back", (int)r->rounds_held, "nodes", (int)r->nodes,
-        "virtual_ms", (json_int_t)r->virtual_ms, "seconds", r->total_s);
+    json_t *root =
+        json_pack("{s:i,s:b,s:s,s:s,s:o,s:o,s:I,s:I,s:I,s:I,s:I,s:s,s:i,s:i,s:i,s:i,s:I,s:f}",
+                  "schema_version", 1, "passed", (int)r->judgement.passed, "run_digest", hex,
+                  "bundle", r->dir, "before", eval_json(&r->before, r->client_loss_before), "after",
+                  eval_json(&r->after, r->client_loss_after), "bytes_up", (json_int_t)r->bytes_up,
+                  "bytes_down", (json_int_t)r->bytes_down, "bytes_fp32", (json_int_t)r->bytes_fp32,
+                  "accepted", (json_int_t)r->accepted, "refused", (json_int_t)r->refused,
+                  "refusals", r->refusals, "rounds", (int)r->rounds, "rounds_void",
+                  (int)r->rounds_void, "rounds_held_back", (int)r->rounds_held, "nodes",
+                  (int)r->nodes, "virtual_ms", (json_int_t)r->virtual_ms, "seconds", r->total_s);
     omm_buf text;
     omm_buf_init(&text, 1u << 20);
     omm_err err = root ? omm_json_write(&text, root) : omm_raise(OMM_ERR_NOMEM, "report");

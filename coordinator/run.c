@@ -37,6 +37,8 @@ struct omm_run {
     uint32_t new_tokens_max;
     omm_err (*control)(void *ud, omm_buf *jsonl);
     void *control_ud;
+    void (*judged)(void *ud, size_t items, bool generates); /* NULL: nobody watches */
+    void *judged_ud;
 
     const char *model_path;
     omm_model model;
@@ -360,17 +362,37 @@ void omm_run_close(omm_run *run) {
 
 /* ---- evaluation ---- */
 
+typedef struct watch {
+    const omm_run *run;
+    size_t told;
+    bool generates;
+} watch;
+
+static void on_judged(void *ud, size_t done, size_t total) {
+    watch *w = ud;
+    (void)total;
+    if (done > w->told) w->run->judged(w->run->judged_ud, done - w->told, w->generates);
+    w->told = done;
+}
+
 static omm_err evaluate(omm_eval_item **items, const omm_run *run, const omm_coord_values *values,
-                        const omm_dataset *data, const omm_eval_options *options) {
+                        const omm_dataset *data, const omm_eval_options *how) {
     const omm_federated f = federated(run);
     omm_lora lora = {0};
+    watch w = {.run = run, .generates = how->new_tokens_max > 0};
+    omm_eval_options options = *how;
+    if (run->judged) {
+        options.progress = on_judged;
+        options.ud = &w;
+    }
     *items = omm_alloc(omm_dataset_count(data), sizeof **items);
     if (!*items) return no_memory("evaluation");
     if (values)
         OMM_TRY(omm_federated_adapter_read(&lora, &f, values->read, values->ud, run->compute));
     const omm_err err =
-        omm_evaluate(*items, &run->model, values ? &lora : NULL, data, run->compute, options);
+        omm_evaluate(*items, &run->model, values ? &lora : NULL, data, run->compute, &options);
     if (values) omm_lora_fini(&lora);
+    if (err == OMM_OK && run->judged) on_judged(&w, omm_dataset_count(data), 0);
     return err;
 }
 
@@ -485,6 +507,11 @@ void omm_run_coord_options(omm_coord_options *out, const omm_run *run) {
 }
 
 /* ---- queries ---- */
+
+void omm_run_watch(omm_run *run, void (*judged)(void *ud, size_t items, bool generates), void *ud) {
+    run->judged = judged;
+    run->judged_ud = ud;
+}
 
 const omm_run_record *omm_run_get_record(const omm_run *run) {
     return &run->record;

@@ -18,7 +18,7 @@ typedef struct audit {
     sim_evidence evidence;
     omm_repro_check *checks;
     size_t count;
-    size_t planned; /* jobs in all, for the progress bar */
+    double step_tokens; /* of the job that runs, for the progress bar */
 } audit;
 
 static const char *hex_text(audit *a, const omm_digest *digest) {
@@ -29,10 +29,11 @@ static const char *hex_text(audit *a, const omm_digest *digest) {
 }
 
 static void on_step(void *ud, uint32_t round, uint32_t step, uint32_t steps) {
-    (void)round;
     audit *a = ud;
-    a->s->tokens_done += a->s->audit_tokens_per_job / (double)steps;
+    (void)round;
     (void)step;
+    (void)steps;
+    a->s->tokens_done += a->step_tokens;
     sim_report(a->s, "audit: train a sample again");
 }
 
@@ -64,11 +65,17 @@ static omm_err repeat(audit *a, const omm_audit_item *item, const char *kind,
     return OMM_OK;
 }
 
+static double tokens_of_step(const audit *a, bool is_scalar) {
+    return (double)a->s->setup->scenario.recipe.batch_tokens *
+           (is_scalar ? SIM_AUDIT_SCALAR_FACTOR : SIM_AUDIT_FACTOR);
+}
+
 /* A compute context of its own for each check. */
 static omm_err repeat_with(audit *a, const omm_audit_item *item, const char *kind, omm_isa isa,
                            unsigned threads, uint32_t steps) {
     omm_pool *pool = NULL;
     omm_compute compute;
+    a->step_tokens = tokens_of_step(a, steps > 0);
     OMM_TRY(omm_pool_open(&pool, threads));
     omm_err err = omm_compute_init(&compute, pool, isa);
     if (err == OMM_OK) {
@@ -79,6 +86,25 @@ static omm_err repeat_with(audit *a, const omm_audit_item *item, const char *kin
     return err;
 }
 
+/* Now that it is known what is trained again, the progress bar is told. */
+static omm_err plan(audit *a, const omm_audit_item *order, size_t count, bool has_lower) {
+    const omm_scenario_audit *wanted = &a->s->setup->scenario.audit;
+    const unsigned jobs = (wanted->other_threads ? 1u : 0u) + (wanted->lower_isa && has_lower);
+    double tokens = count > 0 ? (double)wanted->scalar_steps * tokens_of_step(a, true) : 0.0;
+    for (size_t i = 0; i < count && i < wanted->submissions; i++) {
+        const sim_replay job = {
+            .evidence = &a->evidence,
+            .node = a->evidence.rounds[order[i].round].accepted[order[i].index].node,
+            .round = order[i].round};
+        uint32_t rounds = 0;
+        OMM_TRY(sim_replay_rounds(&rounds, &job));
+        tokens +=
+            (double)rounds * jobs * a->s->setup->scenario.recipe.steps * tokens_of_step(a, false);
+    }
+    a->s->tokens_total = a->s->tokens_done + tokens;
+    return OMM_OK;
+}
+
 static omm_err repeat_all(audit *a, const omm_audit_item *order, size_t count) {
     const omm_scenario_audit *wanted = &a->s->setup->scenario.audit;
     unsigned threads = a->s->options->threads;
@@ -86,6 +112,7 @@ static omm_err repeat_all(audit *a, const omm_audit_item *order, size_t count) {
     omm_isa isa = a->s->options->isa;
     omm_isa lower = isa;
     bool has_lower = omm_isa_lower(&lower, isa);
+    OMM_TRY(plan(a, order, count, has_lower));
     for (size_t i = 0; i < count && i < wanted->submissions; i++) {
         if (wanted->other_threads)
             OMM_TRY(repeat_with(a, &order[i], "threads", isa, other_threads, 0));

@@ -137,7 +137,6 @@ typedef struct sim_peer {
     bool vanished;          /* ... and its node is switched off */
     bool worked;            /* ... and it has been computed */
     omm_err work_result;
-    uint64_t work_tokens;
     bool done;
     uint64_t bytes_up, bytes_down, retries; /* as they passed */
 } sim_peer;
@@ -162,7 +161,6 @@ typedef struct sim {
     omm_bytes overheard_view;
     omm_buf timeline;                 /* virtual/timeline.jsonl */
     double tokens_done, tokens_total; /* progress */
-    double audit_tokens_per_job;      /* ... */
     uint64_t train_ns, evaluate_ns;   /* measured */
 } sim;
 
@@ -195,9 +193,15 @@ typedef struct sim_replay {
     void *ud;
 } sim_replay;
 
+/* Rounds that it trains: those before it that the node's residual comes from are among them.  Errors: as sim_replay_run. */
+OMM_CHECKED omm_err sim_replay_rounds(uint32_t *rounds, const sim_replay *replay);
 /* Errors: NOT_FOUND (no accepted submission of that node in that round), and those of training. */
 OMM_CHECKED omm_err sim_replay_run(omm_replay_result *result, const sim_replay *replay);
 
+/* What a token trained again costs against one of many nodes side by side: with all threads in one job, on lower
+ * instruction sets; and in plain C. */
+#define SIM_AUDIT_FACTOR 1.2
+#define SIM_AUDIT_SCALAR_FACTOR 6.0
 /* Repeat what the scenario's audit asks for and write measured/repro.json.
  * Errors: those of sim_replay_run but NOT_FOUND; a difference is written down, not an error. */
 OMM_CHECKED omm_err sim_audit(sim *s, omm_bundle *bundle);

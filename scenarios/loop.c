@@ -145,7 +145,6 @@ static omm_err begin_work(sim *s, sim_peer *peer, uint64_t tokens) {
     peer->working = true;
     peer->worked = false;
     peer->vanished = sim_link_drops_out(&peer->link, round);
-    peer->work_tokens = tokens;
     uint64_t took = peer->vanished ? s->setup->scenario.round.deadline_ms + LOOP_VANISHED_MS
                                    : sim_link_train_ms(&peer->link, tokens);
     OMM_TRY(note(s, peer, peer->vanished ? "vanish" : "train", took));
@@ -255,9 +254,11 @@ static void work_one(void *ud, size_t task, unsigned worker) {
 }
 
 static void finish_batch(sim *s, const batch *b) {
+    const omm_recipe_yaml *recipe = &s->setup->scenario.recipe;
     for (size_t i = 0; i < b->count; i++) {
         b->peers[i]->worked = true;
-        s->tokens_done += (double)b->peers[i]->work_tokens;
+        s->tokens_done +=
+            (double)recipe->steps * recipe->batch_tokens; /* as plan_progress counts */
     }
 }
 

@@ -19,7 +19,9 @@
 static void add_item(omm_simulate_eval *sum, const omm_eval_record *r) {
     sum->items++;
     sum->tokens += r->tokens;
+    sum->generated += r->generated;
     sum->loss += r->nll; /* divided at the end */
+    sum->item_loss += r->tokens ? r->nll / (double)r->tokens : 0.0;
     sum->calls += r->is_tool;
     sum->replies += !r->is_tool;
     sum->parsed += r->is_tool && r->parsed;
@@ -30,6 +32,7 @@ static void add_item(omm_simulate_eval *sum, const omm_eval_record *r) {
 
 static void finish_eval(omm_simulate_eval *sum) {
     if (sum->tokens) sum->loss /= (double)sum->tokens;
+    if (sum->items) sum->item_loss /= (double)sum->items;
 }
 
 static omm_simulate_client *find_client(omm_simulate_result *result, const char *name) {
@@ -100,8 +103,11 @@ omm_err sim_outcome_read(omm_simulate_result *result, const char *dir) {
     finish_eval(&result->before);
     finish_eval(&result->after);
     for (size_t i = 0; i < result->client_count; i++) {
-        finish_eval(&result->clients[i].before);
-        finish_eval(&result->clients[i].after);
+        omm_simulate_client *c = &result->clients[i];
+        finish_eval(&c->before);
+        finish_eval(&c->after);
+        result->client_loss_before += c->before.item_loss / (double)result->client_count;
+        result->client_loss_after += c->after.item_loss / (double)result->client_count;
     }
     if (result->client_count)
         qsort(result->clients, result->client_count, sizeof *result->clients, by_name);

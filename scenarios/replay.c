@@ -378,6 +378,15 @@ static omm_err chain_start(uint32_t *first, const sim_replay *job) {
     return OMM_OK;
 }
 
+omm_err sim_replay_rounds(uint32_t *rounds, const sim_replay *replay) {
+    uint32_t first = 0;
+    *rounds = 0;
+    OMM_TRY(chain_start(&first, replay));
+    for (uint32_t round = first; round <= replay->round; round++)
+        *rounds += accepted_of(replay->evidence, &replay->node, round) != NULL;
+    return OMM_OK;
+}
+
 omm_err sim_replay_run(omm_replay_result *result, const sim_replay *replay) {
     *result = (omm_replay_result){.equal = true};
     if (!accepted_of(replay->evidence, &replay->node, replay->round))

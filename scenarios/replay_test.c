@@ -8,6 +8,7 @@
 #include "omm/messages.h"
 #include "omm_test.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,8 +62,45 @@ static void write_base(void) {
     snprintf(s_base, sizeof s_base, "%s", s_dir);
 }
 
+/* What a progress bar is told: nothing goes back, no phase is without work, and the end is the end. */
+typedef struct told {
+    double done, total, trained, judged, audited;
+} told;
+
+static void on_progress(void *ud, const omm_simulate_progress *p) {
+    told *t = ud;
+    const double more = p->done - t->done;
+    CHECK(more >= 0.0 && p->done <= p->total * (1.0 + 1e-9));
+    if (strcmp(p->phase, "train") == 0) t->trained += more;
+    if (strncmp(p->phase, "evaluate", 8) == 0) t->judged += more;
+    if (strncmp(p->phase, "audit", 5) == 0) {
+        if (t->audited > 0.0) CHECK(p->total == t->total); /* by then it is exact */
+        t->audited += more;
+    }
+    t->done = p->done;
+    t->total = p->total;
+}
+
+/* Means of clients are those that gates take: their difference is the uplift. */
+static void check_losses(const omm_simulate_result *r) {
+    double before = 0.0, after = 0.0;
+    for (size_t i = 0; i < r->client_count; i++) {
+        before += r->clients[i].before.item_loss;
+        after += r->clients[i].after.item_loss;
+    }
+    const double count = (double)r->client_count;
+    CHECK(fabs(before / count - r->client_loss_before) < 1e-12);
+    CHECK(fabs(after / count - r->client_loss_after) < 1e-12);
+    const omm_verdicts *v = &r->judgement.evidence;
+    size_t at = 0;
+    while (at < v->count && v->items[at].id != OMM_METRIC_UPLIFT) at++;
+    CHECK(at < v->count);
+    CHECK(fabs(v->items[at].value - (r->client_loss_before - r->client_loss_after)) < 1e-9);
+}
+
 static void simulate(void) {
     char scenario[OMM_PATH_MAX + 32];
+    told t = {0};
     write_base();
     snprintf(scenario, sizeof scenario, "%s/processes.yaml", s_base);
     omm_simulate_options options = {.scenario = scenario,
@@ -70,10 +108,15 @@ static void simulate(void) {
                                     .threads = 2,
                                     .clock = omm_clock_system(),
                                     .commit = "test",
-                                    .build = "test"};
+                                    .build = "test",
+                                    .progress = on_progress,
+                                    .ud = &t};
     CHECK_OK(omm_isa_choose(&options.isa, NULL));
     omm_simulate_result result;
     CHECK_OK(omm_simulate(&result, &options));
+    CHECK(t.trained > 0.0 && t.judged > 0.0 && t.audited > 0.0);
+    CHECK(fabs(t.done - t.total) <= t.total * 1e-9);
+    check_losses(&result);
     omm_simulate_result_fini(&result);
     CHECK_ERR(omm_simulate(&result, &options), OMM_ERR_EXISTS); /* a bundle is written once */
 }

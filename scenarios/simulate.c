@@ -8,10 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Rough costs for the progress bar, in trained tokens: evaluating an item before and after, and a
- * repeated training job against a plain one. */
-#define SIMULATE_EVAL_TOKENS_PER_ITEM 250.0
-#define SIMULATE_AUDIT_FACTOR 3.0
+/* Rough costs for the progress bar, in trained tokens: judging an item, with a reply and without. */
+#define SIMULATE_REPLY_TOKENS_PER_ITEM 80.0
+#define SIMULATE_LOSS_TOKENS_PER_ITEM 25.0
 #define SIMULATE_CONTROL_DIR ".control"
 
 static double seconds_since(uint64_t begin_ns) {
@@ -36,18 +35,42 @@ static void close_compute(sim *s) {
     omm_pool_close(s->pool);
 }
 
+static double item_tokens(bool generates) {
+    return generates ? SIMULATE_REPLY_TOKENS_PER_ITEM : SIMULATE_LOSS_TOKENS_PER_ITEM;
+}
+
+static void on_judged(void *ud, size_t items, bool generates) {
+    sim *s = ud;
+    s->tokens_done += (double)items * item_tokens(generates);
+    sim_report(s, generates ? "evaluate before and after" : "evaluate");
+}
+
+/* What the audit takes is known exactly when it begins; half of all rounds is what a chain of them has on average. */
+static double plan_audit(const omm_scenario *scenario, double job, bool is_chain) {
+    const omm_scenario_audit *audit = &scenario->audit;
+    const double rounds = is_chain ? (1.0 + (double)scenario->rounds) / 2.0 : 1.0;
+    return (double)audit->submissions * rounds * job *
+               ((audit->other_threads ? SIM_AUDIT_FACTOR : 0.0) +
+                (audit->lower_isa ? SIM_AUDIT_FACTOR : 0.0)) +
+           (double)audit->scalar_steps * scenario->recipe.batch_tokens * SIM_AUDIT_SCALAR_FACTOR;
+}
+
 static void plan_progress(sim *s) {
     const omm_scenario *scenario = &s->setup->scenario;
     const omm_run_record *record = omm_run_get_record(s->setup->run);
+    const double items = (double)record->test_items;
+    const double sample =
+        scenario->evaluation.round_items > 0 && scenario->evaluation.round_items < items
+            ? (double)scenario->evaluation.round_items
+            : items;
+    const double job = (double)scenario->recipe.steps * scenario->recipe.batch_tokens;
     size_t honest = 0;
     for (size_t i = 0; i < s->setup->node_count; i++) honest += s->setup->nodes[i].client != NULL;
-    double job = (double)scenario->recipe.steps * scenario->recipe.batch_tokens;
-    double audits = scenario->audit.submissions *
-                    ((double)scenario->audit.other_threads + (double)scenario->audit.lower_isa);
-    s->audit_tokens_per_job = job * SIMULATE_AUDIT_FACTOR;
-    s->tokens_total = job * (double)honest * scenario->rounds +
-                      (double)record->test_items * SIMULATE_EVAL_TOKENS_PER_ITEM +
-                      audits * s->audit_tokens_per_job;
+    const double run = job * (double)honest * scenario->rounds +
+                       scenario->rounds * sample * item_tokens(false) +
+                       2.0 * items * item_tokens(scenario->evaluation.generate);
+    s->tokens_total = run * (scenario->control_uncompressed ? 2.0 : 1.0) +
+                      plan_audit(scenario, job, record->codec_up.error_feedback);
 }
 
 /* --- the control: the same scenario, everything sent as it is --------------------------------- */
@@ -73,10 +96,14 @@ static omm_err run_control(void *ud, omm_buf *jsonl) {
              .pool = c->parent->pool,
              .compute = c->parent->compute,
              .solo = c->parent->solo,
-             .solo_count = c->parent->solo_count};
+             .solo_count = c->parent->solo_count,
+             .tokens_done = c->parent->tokens_done,
+             .tokens_total = c->parent->tokens_total};
     omm_bundle *bundle = NULL;
+    omm_run_watch(setup.run, on_judged, &s);
     omm_err err = omm_bundle_open(&bundle, dir, false);
     if (err == OMM_OK) err = sim_run(&s, bundle);
+    c->parent->tokens_done = s.tokens_done;
     if (err == OMM_OK) err = omm_bundle_read(jsonl, bundle, "eval/after.jsonl");
     sim_close(&s);
     omm_bundle_close(bundle);
@@ -146,6 +173,7 @@ static omm_err seal(omm_simulate_result *result, const sim *s, omm_bundle *bundl
 
 static omm_err run_all(omm_simulate_result *result, sim *s, omm_bundle *bundle, uint64_t begin_ns) {
     plan_progress(s);
+    omm_run_watch(s->setup->run, on_judged, s);
     OMM_TRY(sim_run(s, bundle));
     sum_wire(result, s);
     uint64_t audit_ns = omm_measure_ns();

@@ -88,6 +88,10 @@ OMM_CHECKED omm_err omm_run_open(omm_run **out, const omm_run_config *config,
                                  const struct omm_compute *compute);
 void omm_run_close(omm_run *run); /* NULL is fine */
 
+/* For a progress bar: `judged` is called by who judges, now and then, with how many held-out items more are done; generates: each
+ * with a reply, which takes many times as long. */
+void omm_run_watch(omm_run *run, void (*judged)(void *ud, size_t items, bool generates), void *ud);
+
 /* All borrowed from the run. */
 const omm_run_record *omm_run_get_record(const omm_run *run);
 const char *omm_run_model_path(const omm_run *run); /* of the first file, as it was opened */

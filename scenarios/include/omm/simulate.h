@@ -23,8 +23,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What is going on, for a progress bar.  `done` and `total` count the same thing (tokens to train
- * and to evaluate) over the whole run; done never goes back. */
+/* What is going on, for a progress bar.  `done` and `total` count the same thing (tokens to train, and what is judged and
+ * trained again in as many) over the whole run; done never goes back, and total is set right once, when the audit knows what
+ * it repeats. */
 typedef struct omm_simulate_progress {
     uint32_t round, rounds; /* 1-based; round 0 before the first */
     const char *phase;      /* "evaluate base", "train", "aggregate", "audit", ... */
@@ -48,7 +49,10 @@ typedef struct omm_simulate_options {
 /* Sums over the items of an eval file. */
 typedef struct omm_simulate_eval {
     uint64_t items, tokens, calls, replies;
-    double loss;          /* nats per learned token */
+    uint64_t generated; /* items with a reply: of none the counts below say nothing */
+    double loss;        /* nats per learned token, over all tokens */
+    double
+        item_loss; /* nats per token, mean over the items: of a client what gates and comparisons take */
     uint64_t parsed;      /* of calls: the reply holds one well-formed call */
     uint64_t tool_ok;     /* of calls: the right tool is named */
     uint64_t call_exact;  /* of calls: arguments too */
@@ -69,6 +73,7 @@ typedef struct omm_simulate_result {
     omm_simulate_eval before, after;
     omm_simulate_client *clients; /* ascending by name, owned */
     size_t client_count;
+    double client_loss_before, client_loss_after; /* means of the clients' item_loss */
     uint32_t rounds, rounds_void, nodes;
     uint32_t rounds_held; /* not void, but worse by more than loss_increase_max: not published */
     uint64_t accepted, refused;
