@@ -240,9 +240,9 @@ static void test_other_seeds(const kit *k) {
     enum { SIDE = 4 };
     char a[SIDE][OMM_PATH_MAX], b[SIDE][OMM_PATH_MAX];
     const char *dirs[2 * SIDE];
-    for (unsigned i = 0; i < SIDE; i++) {
-        run_of_seed(a[i], k, 11 + i, false, 0.0);
-        run_of_seed(b[i], k, 21 + i, true, 0.25 + 0.125 * i);
+    for (size_t i = 0; i < SIDE; i++) {
+        run_of_seed(a[i], k, 11 + (unsigned)i, false, 0.0);
+        run_of_seed(b[i], k, 21 + (unsigned)i, true, 0.25 + 0.125 * (double)i);
         dirs[2 * i] = a[i];
         dirs[2 * i + 1] = b[i];
     }
@@ -251,7 +251,7 @@ static void test_other_seeds(const kit *k) {
     check_words(dirs, 8, OMM_COMPARE_BETTER, "11, 12, 13, 14", "21, 22, 23, 24");
     judge_again(a[3], -0.5, true, 0); /* now among B's */
     check_words(dirs, 8, OMM_COMPARE_SEED, "11, 12, 13, 14", "21, 22, 23, 24");
-    for (unsigned i = 0; i < SIDE; i++) {
+    for (size_t i = 0; i < SIDE; i++) {
         CHECK_OK(omm_dir_remove(a[i]));
         CHECK_OK(omm_dir_remove(b[i]));
     }
