@@ -3,6 +3,7 @@
 #include "commands.h"
 #include "options.h"
 #include "progress.h"
+#include "signals.h"
 #include "threads.h"
 
 #include "omm/file.h"
@@ -13,26 +14,57 @@
 #include "omm/utf8.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SCENARIO_BYTES_MAX = 1 << 22, TRAIN_ROWS = 64 };
 
 typedef struct simulate_ui {
     cli_progress bar;
     omm_clock clock;
+    bool quiet;
 } simulate_ui;
+
+/* What a signal says: its handler may only write what is there already. */
+static char s_interrupted[OMM_PATH_MAX + 128];
+static volatile sig_atomic_t s_interrupted_size;
+
+static void on_signal(int number) {
+    const ssize_t ignored = write(STDERR_FILENO, s_interrupted, (size_t)s_interrupted_size);
+    (void)ignored;
+    (void)signal(number, SIG_DFL);
+    (void)raise(number);
+}
+
+static void say_when_interrupted(const char *dir) {
+    if (s_interrupted_size > 0) return;
+    const int size = snprintf(s_interrupted, sizeof s_interrupted,
+                              "\nmeshmind simulate: interrupted: %s is of a run that did not end, "
+                              "and nothing goes on from it: remove it\n",
+                              dir);
+    s_interrupted_size = size < (int)sizeof s_interrupted ? size : (int)sizeof s_interrupted - 1;
+    if (cli_take_signals(on_signal, (int)SA_RESETHAND) != OMM_OK) s_interrupted_size = 0;
+}
 
 static void on_progress(void *ud, const omm_simulate_progress *p) {
     simulate_ui *ui = ud;
     char text[96];
+    say_when_interrupted(p->dir);
+    if (ui->quiet) return;
     if (p->round > 0)
         snprintf(text, sizeof text, "round %u/%u: %s", p->round, p->rounds, p->phase);
     else
         snprintf(text, sizeof text, "%s", p->phase);
     cli_progress_show(&ui->bar, ui->clock.now_ms(ui->clock.ud),
                       p->total > 0 ? p->done / p->total : 0, text);
+}
+
+static void on_warning(void *ud, const char *sentence) {
+    (void)ud;
+    fprintf(stderr, "meshmind simulate: warning: %s\n", sentence);
 }
 
 static double share(uint64_t part, uint64_t whole) {
@@ -223,7 +255,7 @@ int cmd_simulate(int argc, char **argv) {
                         (unsigned long long)OMM_SCENARIO_SEED_MAX);
     if (err == OMM_OK && threads == 0) err = measure_threads(&threads, args[0], isa);
     if (err != OMM_OK) return cli_fail("simulate", err);
-    simulate_ui ui = {.clock = omm_clock_system()};
+    simulate_ui ui = {.clock = omm_clock_system(), .quiet = quiet};
     cli_progress_init(&ui.bar);
     omm_simulate_options options = {.scenario = args[0],
                                     .seed = seed == UINT64_MAX ? NULL : &seed,
@@ -233,7 +265,8 @@ int cmd_simulate(int argc, char **argv) {
                                     .clock = ui.clock,
                                     .commit = OMM_BUILD_COMMIT,
                                     .build = OMM_BUILD_TEXT,
-                                    .progress = quiet ? NULL : on_progress,
+                                    .progress = on_progress,
+                                    .warn = on_warning,
                                     .ud = &ui};
     return run(&options, &ui, json);
 }

@@ -144,6 +144,7 @@ typedef struct sim_peer {
 typedef struct sim {
     const omm_simulate_options *options;
     const sim_setup *setup;
+    const char *dir; /* of the run's bundle, its control's too */
     omm_coord *coord;
     omm_server *server;
     omm_client *client;
@@ -205,6 +206,11 @@ OMM_CHECKED omm_err sim_replay_run(omm_replay_result *result, const sim_replay *
 /* Repeat what the scenario's audit asks for and write measured/repro.json.
  * Errors: those of sim_replay_run but NOT_FOUND; a difference is written down, not an error. */
 OMM_CHECKED omm_err sim_audit(sim *s, omm_bundle *bundle);
+
+/* --- unmet.c: required gates that cannot pass ------------------------------------------------- */
+
+/* Tell options->warn of each.  Errors: CONFIG (the policy), NOMEM. */
+OMM_CHECKED omm_err sim_warn_unmet(const sim_setup *setup, const omm_simulate_options *options);
 
 /* --- outcome.c: what is printed at the end, read back from the bundle ------------------------- */
 

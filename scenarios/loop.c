@@ -23,7 +23,8 @@
 void sim_report(sim *s, const char *phase) {
     if (!s->options->progress) return;
     omm_coord_status status = s->coord ? omm_coord_get_status(s->coord) : (omm_coord_status){0};
-    omm_simulate_progress p = {.rounds = s->setup->scenario.rounds,
+    omm_simulate_progress p = {.dir = s->dir,
+                               .rounds = s->setup->scenario.rounds,
                                .phase = phase,
                                .done = s->tokens_done,
                                .total = s->tokens_total > s->tokens_done ? s->tokens_total

@@ -93,6 +93,7 @@ static omm_err run_control(void *ud, omm_buf *jsonl) {
     snprintf(dir, sizeof dir, "%s%s", c->dir, SIMULATE_CONTROL_DIR);
     sim s = {.options = c->options,
              .setup = &setup,
+             .dir = c->dir,
              .pool = c->parent->pool,
              .compute = c->parent->compute,
              .solo = c->parent->solo,
@@ -206,7 +207,7 @@ omm_err omm_simulate(omm_simulate_result *result, const omm_simulate_options *op
     *result = (omm_simulate_result){0};
     OMM_TRY(choose_dir(result->dir, options));
     sim_setup setup = {0};
-    sim s = {.options = options, .setup = &setup};
+    sim s = {.options = options, .setup = &setup, .dir = result->dir};
     control twin = {options, &s, result->dir};
     sim_setup_options open = {.scenario = options->scenario,
                               .seed = options->seed,
@@ -220,6 +221,7 @@ omm_err omm_simulate(omm_simulate_result *result, const omm_simulate_options *op
     OMM_TRY_OUT(sim_setup_open(&setup, &open));
     is_set_up = true;
     OMM_TRY_OUT(check_round(options, &setup));
+    OMM_TRY_OUT(sim_warn_unmet(&setup, options));
     OMM_TRY_OUT(omm_bundle_open(&bundle, result->dir, false));
     OMM_TRY_OUT(run_all(result, &s, bundle, begin_ns));
 out:

@@ -642,7 +642,25 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     wide = run("simulate", bad, "--out", folder / "wide", "-q", "--json", meshmind=FASTER)
     if json.loads(wide.stdout)["accepted"] == 0 or json.loads(wide.stdout)["refusals"]:
         failures.append(f"simulate, micro_tokens 65536: {wide.stdout}{wide.stderr}")
+    if "warning" in wide.stderr or not json.loads(wide.stdout)["after"]["client_loss"] > json.loads(wide.stdout)["after"]["loss"] / 2:
+        failures.append(f"simulate, all gates have samples: {wide.stdout}{wide.stderr}")
     shutil.rmtree(folder / "wide")
+    # Gates that have no way to pass are named before the run; who ends it is told that nothing of it is of use.
+    bad.write_text(here.replace("submissions: 1", "submissions: 0") + "policy: strict.yaml\n")
+    (folder / "strict.yaml").write_text("quality: {tool_named_gain: {level: required}}\n"
+                                        "reproducibility: {isa_mismatches: {level: informational}}\n")
+    ends = subprocess.Popen([FASTER, "simulate", bad, "--out", folder / "ended"], stderr=subprocess.PIPE, text=True, cwd=SOURCE)
+    said = ""
+    while ": train" not in said and (line := ends.stderr.readline()):
+        said += line
+    ends.send_signal(signal.SIGINT)
+    said += ends.communicate(timeout=100)[1]
+    named = re.findall(r"warning: (\S+) is required with samples_min 1, which this scenario does not give", said)
+    if named != ["quality.tool_named_gain", "reproducibility.threads_mismatches"]:
+        failures.append(f"simulate, gates without samples: {named}: {said}")
+    if ends.returncode != -signal.SIGINT or f"interrupted: {folder}/ended is of a run that did not end, and nothing goes on from it" not in said:
+        failures.append(f"simulate, SIGINT: {ends.returncode}: {said}")
+    shutil.rmtree(folder / "ended")
     # What went wrong in a run is in its summary: why submissions were refused, and rounds that made it worse.
     for change, more, words in (("learning_rate: 0.005, beta2: 0", "", r"\d accepted, \d refused \(REFUSED_RANGE \d\); 2 rounds, \d void; "),
                                 ("learning_rate: 0.3", "round: {loss_increase_max: 0}\n", r"6 accepted, 0 refused; 2 rounds, 0 void, \d held back \(worse by more than")):
@@ -669,6 +687,8 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         again = run("simulate", "scenarios/processes.yaml", "--out", folder / "again", "-q", meshmind=FASTER)
         line = re.search(r"(?m)^next: +(.*)$", again.stdout)
         done_next = subprocess.run(line[1] if line else "false", shell=True, capture_output=True, text=True, cwd=SOURCE)
+        if "no replies were generated" not in again.stdout or "tool" in again.stdout.split("Bytes on the wire")[0].replace("tool calls (evaluation", ""):
+            failures.append(f"simulate without replies: {again.stdout}")
         if done_next.returncode != 0 or "verify: pass" not in done_next.stdout:
             failures.append(f"what simulate offers as the next command does not work: {line}: {done_next.stderr[:200]}")
         shutil.rmtree(folder / "again", ignore_errors=True)

@@ -30,6 +30,7 @@ typedef struct omm_simulate_progress {
     uint32_t round, rounds; /* 1-based; round 0 before the first */
     const char *phase;      /* "evaluate base", "train", "aggregate", "audit", ... */
     double done, total;
+    const char *dir; /* of the bundle that is written */
 } omm_simulate_progress;
 
 typedef struct omm_simulate_options {
@@ -42,7 +43,9 @@ typedef struct omm_simulate_options {
     const char *commit; /* of this program */
     const char *build;  /* compiler, preset */
     const omm_log *log; /* may be NULL */
-    void (*progress)(void *ud, const omm_simulate_progress *progress);
+    void (*progress)(void *ud, const omm_simulate_progress *progress); /* may be NULL */
+    /* Before the run: one sentence for each required gate that nothing of this scenario will give a sample.  May be NULL. */
+    void (*warn)(void *ud, const char *sentence);
     void *ud;
 } omm_simulate_options;
 
