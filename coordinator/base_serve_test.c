@@ -360,9 +360,18 @@ static void test_split_refused(void) {
     for (int i = 0; i < PARTS; i++) CHECK_OK(omm_file_remove(part_name(i)));
 }
 
+/* The number that the next descriptor gets: the same again where none was left open. */
+static int next_fd(void) {
+    const int fd = dup(STDERR_FILENO);
+    CHECK(fd >= 0);
+    close(fd);
+    return fd;
+}
+
 int main(void) {
     const int fd = mkstemp(s_path);
     CHECK(fd >= 0);
+    const int before = next_fd();
     s_file = omm_alloc(BYTES, 1);
     CHECK(s_file);
     for (int i = 0; i < BYTES; i++) s_file[i] = (uint8_t)((uint32_t)i * 2654435761u >> 24);
@@ -380,6 +389,7 @@ int main(void) {
     test_changed();
     test_split();
     test_split_refused();
+    CHECK_EQ(next_fd(), before);
     omm_arena_fini(&s_arena);
     omm_buf_fini(&s_reply);
     omm_buf_fini(&s_request);

@@ -199,8 +199,23 @@ static void test_other_user(void) {
     CHECK_EQ(s_done.count, before);
 }
 
+/* Where it cannot be there is none. */
+static void test_no_folder(void) {
+    char path[OMM_PATH_MAX];
+    ctl *none = NULL;
+    CHECK_OK(omm_path_join(path, s_folder, "nowhere"));
+    CHECK(ctl_open(&none, path, omm_clock_fake(&s_fake)) != OMM_OK);
+    CHECK(!none && !omm_file_exists(path));
+    CHECK_OK(omm_path_join(path, s_folder, CTL_SOCKET_NAME));
+    CHECK_OK(omm_dir_make(path)); /* nothing that a coordinator before has left */
+    CHECK_ERR(ctl_open(&none, s_folder, omm_clock_fake(&s_fake)), OMM_ERR_IO);
+    CHECK(!none);
+    CHECK_OK(omm_dir_remove(path));
+}
+
 int main(void) {
     CHECK(mkdtemp(s_folder));
+    test_no_folder();
     const mode_t mask = umask(0); /* the mode is not left to it */
     CHECK_OK(ctl_open(&s_ctl, s_folder, omm_clock_fake(&s_fake)));
     (void)umask(mask);

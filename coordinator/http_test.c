@@ -113,10 +113,45 @@ static void test_all(void) {
     http_close(server);
 }
 
+/* A place is given back with its connection: whoever comes after many others has as long as they had, and no longer. */
+static void test_places(void) {
+    http_options o;
+    http_server *server = open_server(&o);
+    const int stays = visit(2, server, "GET /x");
+    for (unsigned i = 0; i < 2 * o.connections_max; i++) ask(3, server, END_ANSWERED);
+    atomic_fetch_add(&s_time_ms, o.connection_ms - 1);
+    const int last = visit(4, server, "GET /x");
+    ask(5, server, END_ANSWERED); /* so it is in, too */
+    CHECK_EQ(end_of(stays, 0), END_NONE);
+    atomic_fetch_add(&s_time_ms, 1);
+    CHECK_EQ(end_of(stays, WAIT_MS), END_CLOSED);
+    CHECK_EQ(end_of(last, 0), END_NONE);
+    atomic_fetch_add(&s_time_ms, o.connection_ms - 1);
+    CHECK_EQ(end_of(last, WAIT_MS), END_CLOSED);
+    close(stays);
+    close(last);
+    http_close(server);
+}
+
+/* Where another one listens there is no server, and nothing of it is left. */
+static void test_taken(void) {
+    http_options o;
+    http_server *server = open_server(&o), *second = NULL;
+    char address[32];
+    (void)snprintf(address, sizeof address, "127.0.0.1:%u", http_port(server));
+    http_options other = o;
+    other.place.address = address;
+    CHECK_ERR(http_open(&second, &other), OMM_ERR_EXISTS);
+    CHECK(!second);
+    http_close(server);
+}
+
 static _Atomic unsigned s_made;
+static atomic_bool s_fails;
 
 static omm_err make_text(void *ud, omm_buf *out, unsigned *code) {
     (void)ud;
+    if (atomic_load(&s_fails)) return omm_raise(OMM_ERR_NOMEM, "a text");
     *code = 200;
     return omm_buf_printf(out, "here %u", atomic_fetch_add(&s_made, 1) + 1);
 }
@@ -141,6 +176,16 @@ static void test_fresh(void) {
     CHECK(recv(fd, text, sizeof text - 1, MSG_WAITALL) > 0);
     CHECK(strstr(text, " 405 ") && strstr(text, "Allow: GET, HEAD"));
     close(fd);
+    for (unsigned i = 0; i < 2; i++) { /* an old text is not shown as if it were of now */
+        atomic_store(&s_fails, i == 0);
+        atomic_fetch_add(&s_time_ms, HTTP_FRESH_MS);
+        const int asked = visit(2, server, QUESTION);
+        memset(text, 0, sizeof text);
+        CHECK(recv(asked, text, sizeof text - 1, MSG_WAITALL) > 0);
+        CHECK(strstr(text, i == 0 ? " 500 " : " 200 "));
+        CHECK(strstr(text, i == 0 ? "failed; the log says why" : "\r\n\r\nhere 3"));
+        close(asked);
+    }
     http_close(server);
 }
 
@@ -188,6 +233,8 @@ int main(void) {
     }
     test_address();
     test_all();
+    test_places();
+    test_taken();
     test_fresh();
     test_hosts();
     CHECK_EQ(omm_mem_live(), 0);

@@ -46,11 +46,13 @@ static void addresses_make_room(void) {
     for (unsigned i = 0; i < 256; i++) {
         (void)snprintf(address, sizeof address, "10.0.0.%u", i);
         CHECK_EQ(meter_take(m, NOBODY, address, i, 1), 0);
+        CHECK(meter_take(m, NOBODY, "10.0.0.0", i, 1) > 0); /* for which there was room */
     }
     CHECK_EQ(meter_take(m, NOBODY, "10.0.0.1", 256, 1), METER_WINDOW_MS - 255);
     CHECK_EQ(meter_take(m, NOBODY, "10.0.1.0", 256, 1), 0); /* in the place of 10.0.0.0 */
     CHECK(meter_take(m, NOBODY, "10.0.0.1", 256, 1) > 0);
     CHECK_EQ(meter_take(m, NOBODY, "10.0.0.0", 257, 1), 0); /* in the place of 10.0.0.1 */
+    CHECK(meter_take(m, NOBODY, "10.0.1.0", 257, 1) > 0);
     meter_close(m);
 }
 

@@ -41,6 +41,8 @@ static void test_footing(void) {
         path_of(path, names[i]);
         CHECK_EQ(rename(path, away), 0);
         expect_lost(&f, path, "it was there when this process began");
+        CHECK_ERR(footing_open(&(footing){0}, state, bundle), OMM_ERR_IO); /* nor can one begin */
+        CHECK(strstr(omm_err_sentence(), path));
         if (i < 2)
             CHECK_EQ(mkdir(path, 0700), 0);
         else

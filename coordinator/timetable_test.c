@@ -101,6 +101,10 @@ static void test_file(void) {
         CHECK_EQ(stage_ms(&t, 0, 1), UINT64_MAX);
         CHECK(timetable_is_due(&t));
     }
+    CHECK_OK(omm_file_remove(path));
+    CHECK_OK(omm_dir_make(path)); /* nothing can be kept, and that is said */
+    CHECK(timetable_note(&t, 1, 0, 0) != OMM_OK);
+    CHECK_OK(omm_dir_remove(path));
 }
 
 static void test_every(void) {

@@ -5,6 +5,7 @@
 #include "watch_text.h"
 
 #include "omm/json.h"
+#include "omm/mem.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -173,6 +174,10 @@ static void test_health(void) {
     f.facts.status.round = 2; /* counted as `ctl rollback` counts */
     f.facts.status.rounds = 10;
     expect_health(&f, true, "ok\nstate: joining\nround: 2 (rounds 0 to 9)\n");
+    bool healthy = false;
+    CHECK_OK(watch_health_text(&f.text, &healthy, &f.seen));
+    CHECK(!has(&f, "note:") && !has(&f, "warning:"));
+    omm_buf_clear(&f.text);
     watch_options noted = *f.seen.o;
     noted.note = "nobody is tested";
     f.seen.o = &noted;
@@ -186,6 +191,15 @@ static void test_health(void) {
     f.facts.status.state = OMM_COORD_CLOSED; /* it is being sealed */
     expect_health(&f, true, "ok\n");
     see(&f);
+    f.facts.beat_ms = f.facts.now_ms + 1; /* it went round after the clock was read */
+    expect_health(&f, true, "ok\n");
+    see(&f);
+    watch_damaged(f.watch, "offers/r001.env"); /* no sickness: rounds go on */
+    see(&f);
+    expect_health(&f, true, "ok\nwarning: bundle: offers/r001.env is not as its round wrote it");
+    watch_damaged(f.watch, "");
+    see(&f);
+    expect_health(&f, true, "ok\nstate: joining\n");
     f.seen.has_disk = true;
     f.seen.disk_free = WATCH_DISK_BYTES_MIN;
     expect_health(&f, true, "ok\n");
@@ -356,6 +370,12 @@ static void test_gauges(void) {
                                    .oversize = 58};
     CHECK_OK(watch_metrics_text(&f.text, &f.seen));
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) expect_metric(&f, lines[i]);
+    CHECK(!has(&f, "disk_free_bytes"));
+    f.seen.has_disk = true;
+    f.seen.disk_free = 81;
+    omm_buf_clear(&f.text);
+    CHECK_OK(watch_metrics_text(&f.text, &f.seen));
+    expect_metric(&f, "disk_free_bytes 81");
     teardown(&f);
 }
 
@@ -444,6 +464,51 @@ static int64_t brief(fixture *f, const char *key, const char *inner) {
     return is;
 }
 
+/* What there is only in some runs: null where it is not, and each number under its own name where it is. */
+static void test_brief_some(void) {
+    static const char *const names[] = {"candidates", "open",   "waiting",
+                                        "passed",     "failed", "replays"};
+    fixture f;
+    setup(&f);
+    see(&f);
+    CHECK_EQ(brief(&f, "loss", NULL), -1);
+    CHECK_EQ(brief(&f, "canaries", NULL), -1);
+    CHECK_EQ(brief(&f, "disk_free_bytes", NULL), -1);
+    CHECK_EQ(brief(&f, "round_opened", NULL), -1);
+    CHECK_OK(watch_brief_text(&f.text, &f.seen));
+    CHECK(!has(&f, "held-out loss") && !has(&f, "canaries:"));
+    f.facts.status = (omm_coord_status){.has_loss = true,
+                                        .loss = 2.5,
+                                        .has_canaries = true,
+                                        .candidates = 1,
+                                        .canaries_open = 2,
+                                        .canaries_waiting = 3};
+    f.facts.canaries_passed = 4;
+    f.facts.canaries_failed = 5;
+    f.facts.replays = 6;
+    f.facts.replay_ms = 7500;
+    f.seen.has_disk = true;
+    f.seen.disk_free = 8;
+    f.seen.wire.connections = 9;
+    for (int i = 0; i < 6; i++) CHECK_EQ(brief(&f, "canaries", names[i]), i + 1);
+    CHECK(has(&f, "\"loss\":2.5") && has(&f, "\"replay_seconds\":7.5"));
+    CHECK_EQ(brief(&f, "disk_free_bytes", NULL), 8);
+    CHECK_EQ(brief(&f, "connections", NULL), 9);
+    omm_buf_clear(&f.text);
+    CHECK_OK(watch_brief_text(&f.text, &f.seen));
+    CHECK(has(&f, "\nheld-out loss: 2.5\n"));
+    CHECK(has(&f, "\ncanaries: 1 candidates, 2 open, 3 to be trained again; 4 passed, 5 failed "));
+    teardown(&f);
+}
+
+/* The last error, by its text. */
+static bool says_it_is_over(fixture *f) {
+    omm_buf_clear(&f->text);
+    CHECK_OK(watch_brief_text(&f->text, &f->seen));
+    CHECK(has(f, "\nlast error: 2023-11-14T22:13:20.123Z disk "));
+    return has(f, " full (since then all went well)\n");
+}
+
 /* What an operator asks first, as text and as JSON: each node in one place. */
 static void test_brief(void) {
     fixture f;
@@ -454,6 +519,8 @@ static void test_brief(void) {
                                 .sentence = "too much"};
     watch_event(f.watch, &stranger);
     see(&f);
+    CHECK_OK(watch_brief_text(&f.text, &f.seen));
+    CHECK(!has(&f, "last error"));
     CHECK_EQ(brief(&f, "last_error", NULL), -1);
     CHECK_EQ(brief(&f, "refusals", "requests"), 0);
     watch_trouble(f.watch, "disk \xff full");
@@ -474,10 +541,13 @@ static void test_brief(void) {
     CHECK_EQ(brief(&f, "round", NULL), 3);
     CHECK_EQ(brief(&f, "healthy", NULL), 0);
     CHECK_EQ(brief(&f, "last_error", "lasts"), 1);
+    CHECK(!says_it_is_over(&f));
     f.facts.has_trouble = false;
     CHECK_EQ(brief(&f, "last_error", "lasts"), 0);
+    CHECK(says_it_is_over(&f));
     f.facts.has_stopped = true;
     CHECK_EQ(brief(&f, "last_error", "lasts"), 1);
+    CHECK(!says_it_is_over(&f));
     f.facts.has_stopped = false;
     f.facts.ticking = true; /* nobody knows how long a sum takes */
     CHECK_EQ(brief(&f, "seconds_left", NULL), -1);
@@ -608,6 +678,58 @@ static void test_declined_list(void) {
     CHECK(strstr(list, ", paused 4294967295, dry 4294967295, other 4294967295"));
 }
 
+static const char *string_of(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    CHECK(value);
+    return json_is_null(value) ? "null" : json_string_value(value);
+}
+
+/* How a round ended, and whose verdict was what, as the page has it. */
+static void test_status_verdicts(void) {
+    static const omm_coord_round past[] = {
+        {.published = true, .loss = 1}, {.loss = 1}, {.voided = true, .loss = (double)NAN}};
+    static const char *const ends[] = {"published", "held back", "void"};
+    static const struct {
+        omm_coord_event event;
+        const char *verdict, *node, *peer;
+    } cases[] = {{{.kind = OMM_COORD_EVENT_REQUEST,
+                   .node = OMM_COORD_NOBODY,
+                   .reason = OMM_ERR_REFUSED_FORMAT,
+                   .sentence = "s0",
+                   .peer = "203.0.113.9"},
+                  "REFUSED_FORMAT",
+                  "null",
+                  "203.0.113.9"},
+                 {{.kind = OMM_COORD_EVENT_SUBMISSION, .node = 1, .sentence = "s1"},
+                  "accepted",
+                  "\xc3\xa9va",
+                  "null"}};
+    fixture f;
+    json_t *root = NULL;
+    setup(&f);
+    for (int i = 1; i >= 0; i--) watch_event(f.watch, &cases[i].event); /* the newest is first */
+    see(&f);
+    f.seen.history = past;
+    f.facts.history_count = 3;
+    CHECK_OK(watch_status_text(&f.text, &f.seen));
+    CHECK_OK(omm_json_parse(&root, omm_buf_view(&f.text), "status.json"));
+    for (size_t i = 0; i < 3; i++)
+        CHECK_EQ(strcmp(string_of(json_array_get(json_object_get(root, "history"), i), "verdict"),
+                        ends[i]),
+                 0);
+    CHECK(json_is_null(json_object_get(root, "loss")));
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *is = json_array_get(json_object_get(root, "verdicts"), i);
+        CHECK_EQ(strcmp(string_of(is, "verdict"), cases[i].verdict), 0);
+        CHECK_EQ(strcmp(string_of(is, "node"), cases[i].node), 0);
+        CHECK_EQ(strcmp(string_of(is, "peer"), cases[i].peer), 0);
+        CHECK_EQ(strcmp(string_of(is, "sentence"), cases[i].event.sentence), 0);
+        CHECK_EQ(strcmp(string_of(is, "time"), "2023-11-14T22:13:20.123Z"), 0);
+    }
+    json_decref(root);
+    teardown(&f);
+}
+
 /* Time in heavy work adds up over ticks, and the beat goes on meanwhile. */
 static void test_ticks(void) {
     fixture f;
@@ -636,9 +758,12 @@ int main(void) {
     test_gauges();
     test_doing();
     test_brief();
+    test_brief_some();
     test_declined();
     test_declined_list();
     test_status();
+    test_status_verdicts();
     test_ticks();
+    CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }

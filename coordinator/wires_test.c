@@ -4,6 +4,9 @@
 
 #include "wires.h"
 
+#include "omm/evidence.h"
+#include "omm/file.h"
+#include "omm/mem.h"
 #include "omm/messages.h"
 
 #include <stdlib.h>
@@ -12,8 +15,9 @@
 
 enum { WAIT_MS = 60000, VALUES = 100000, SMALL = 100, CHUNK = 200000 };
 
-static omm_run_node s_nodes[2];
-static omm_run_record s_run = {.rounds = 3,
+static omm_run_node s_nodes[3]; /* the third one joins */
+static omm_run_record s_run = {.run_id = "00112233445566778899aabbccddeeff",
+                               .rounds = 3,
                                .nodes = s_nodes,
                                .node_count = 2,
                                .codec_down = {.kind = OMM_CODEC_NONE},
@@ -83,12 +87,88 @@ static void test_nameless(void) {
     pass(other, 1, SMALL); /* it was the node: from here on all is its own */
     for (int i = 0; i < 5; i++) pass(other, OMM_COORD_NOBODY, CHUNK);
     CHECK_EQ(down_of(1) - all, omm_wire_bytes(SMALL) + 5 * omm_wire_bytes(CHUNK));
+    const uint64_t own = down_of(1); /* and makes no room for others: this round's is used up */
+    omm_client *third = connect_to_it();
+    for (int i = 0; i < 5; i++) pass(third, OMM_COORD_NOBODY, CHUNK);
+    CHECK_EQ(down_of(1), own);
+    omm_client_close(third);
     omm_client_close(other);
 }
 
+/* Whoever is at another address than all nodes were makes none of them seem to have moved anything. */
+static void test_address(const char *url) {
+    const uint64_t before[] = {down_of(0), down_of(1)};
+    omm_client *client;
+    const omm_client_options options = omm_client_options_default();
+    wires_round(s_wires, 3);
+    CHECK_OK(omm_client_open(&client, url, &options));
+    for (int i = 0; i < 3; i++) pass(client, OMM_COORD_NOBODY, CHUNK);
+    CHECK(down_of(0) == before[0] && down_of(1) == before[1]);
+    omm_client_close(client);
+}
+
+/* What was counted is there again after a restart, of each node its own; who joined since begins with nothing. */
+static void test_kept(const char *folder) {
+    watch_wire before[2];
+    for (size_t i = 0; i < 2; i++) before[i] = wires_of(s_wires, i);
+    CHECK(before[0].up != before[0].down && before[0].down != before[1].down);
+    CHECK_OK(wires_keep(s_wires));
+    wires_close(s_wires);
+    s_run.node_count = 3;
+    CHECK_OK(wires_open(&s_wires, &s_run, 3, folder));
+    for (size_t i = 0; i < 2; i++)
+        CHECK(wires_of(s_wires, i).up == before[i].up &&
+              wires_of(s_wires, i).down == before[i].down);
+    CHECK(wires_of(s_wires, 2).up == 0 && wires_of(s_wires, 2).down == 0);
+    CHECK_EQ(wires_connection(s_wires, 1), 0); /* of this process */
+}
+
+/* In the bundle they are in the order of the nodes' ids, which that of the run need not be. */
+static void test_written(const char *folder) {
+    char dir[OMM_PATH_MAX], path[OMM_PATH_MAX];
+    omm_bundle *bundle;
+    omm_wire_record record;
+    omm_buf text;
+    omm_arena arena;
+    CHECK_OK(omm_path_join(dir, folder, "bundle"));
+    CHECK_OK(omm_path_join(path, dir, "measured/wire.json"));
+    CHECK_OK(omm_bundle_open(&bundle, dir, false));
+    for (uint8_t i = 0; i < 3; i++) s_nodes[i].id.b[0] = (uint8_t)(3 - i);
+    CHECK_OK(wires_write(s_wires, bundle, "abc"));
+    omm_bundle_close(bundle);
+    omm_buf_init(&text, 1 << 16);
+    omm_arena_init(&arena, 1 << 16);
+    CHECK_OK(omm_file_read(&text, path));
+    CHECK_OK(omm_wire_record_parse(&record, &arena, omm_buf_view(&text)));
+    CHECK_EQ(strcmp(record.run_id, s_run.run_id), 0);
+    CHECK_EQ(strcmp(record.commit, "abc"), 0);
+    CHECK_EQ(record.node_count, 3);
+    for (size_t i = 0; i < 3; i++) {
+        const watch_wire is = wires_of(s_wires, 2 - i);
+        CHECK_EQ(record.nodes[i].node.b[0], i + 1);
+        CHECK(record.nodes[i].up == is.up && record.nodes[i].down == is.down);
+    }
+    omm_arena_fini(&arena);
+    omm_buf_fini(&text);
+}
+
+/* Where nothing can be kept, or what was kept cannot be read, that is said. */
+static void test_no_folder(const char *folder) {
+    char path[OMM_PATH_MAX];
+    wires *other = NULL;
+    CHECK_OK(omm_dir_remove(folder));
+    CHECK_ERR(wires_keep(s_wires), OMM_ERR_IO);
+    CHECK_OK(omm_path_join(path, folder, "wire"));
+    CHECK_OK(omm_dir_make(path)); /* no file at all */
+    CHECK(wires_open(&other, &s_run, 3, folder) != OMM_OK);
+    CHECK(!other);
+    CHECK_OK(omm_dir_remove(folder));
+}
+
 int main(void) {
-    char folder[] = "/tmp/omm-wires-XXXXXX";
+    char folder[] = "/tmp/omm-wires-XXXXXX", local[64];
     CHECK(mkdtemp(folder));
+    (void)snprintf(local, sizeof local, "ipc://%s/socket", folder);
     const omm_server_options options = omm_server_options_default();
     CHECK_OK(omm_server_open(&s_server, &options));
     CHECK_OK(omm_server_listen(s_server, "tcp://127.0.0.1:0"));
@@ -96,8 +176,13 @@ int main(void) {
     CHECK_OK(wires_open(&s_wires, &s_run, 2, folder));
     test_base();
     test_nameless();
-    wires_close(s_wires);
+    CHECK_OK(omm_server_listen(s_server, local));
+    test_address(local);
     omm_server_close(s_server);
-    CHECK_EQ(rmdir(folder), 0);
+    test_kept(folder);
+    test_written(folder);
+    test_no_folder(folder);
+    wires_close(s_wires);
+    CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }

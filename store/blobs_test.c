@@ -505,6 +505,46 @@ static void test_small_refusals(void) {
     close_small(blobs, db);
 }
 
+static int64_t rows_of(omm_db *db) {
+    omm_rows *rows = NULL;
+    bool more = false;
+    CHECK_OK(
+        omm_db_query(&rows, db, "SELECT COUNT(*) FROM small_blob WHERE id > ?", OMM_DB_INT(0)));
+    CHECK_OK(omm_rows_next(&more, rows));
+    const int64_t count = omm_rows_int(rows, 0);
+    omm_rows_close(rows);
+    return count;
+}
+
+/* A row is what is small and comes at once: not a small blob in two chunks, nor a large one in one. */
+static void test_small_chunks(void) {
+    omm_db *db;
+    omm_blobs *blobs = open_small(&db, NULL);
+    const omm_bytes halves[] = {omm_bytes_of(s_data, 300), omm_bytes_of(s_data + 300, 300)};
+    const omm_digest digests[] = {omm_hash(halves[0]), omm_hash(halves[1])};
+    const omm_bytes large = omm_bytes_of(s_data, SMALL_MAX + 1);
+    omm_digest digest;
+    bool complete = true;
+    const omm_blob_plan two = {.digest = omm_hash(omm_bytes_of(s_data, 600)),
+                               .size = 600,
+                               .chunk_bytes = 300,
+                               .chunk_digests = digests,
+                               .chunk_count = 2};
+    CHECK_OK(omm_blobs_put_chunk(&complete, blobs, &two, 0, halves[0]));
+    CHECK(!complete && !has(blobs, &two.digest));
+    CHECK_OK(omm_blobs_put_chunk(&complete, blobs, &two, 1, halves[1]));
+    CHECK(complete);
+    check_small(blobs, &two.digest, omm_bytes_of(s_data, 600));
+    const omm_blob_plan one = plan_of_one(&digest, large);
+    CHECK_OK(omm_blobs_put_chunk(&complete, blobs, &one, 0, large));
+    CHECK(complete);
+    check_small(blobs, &digest, large);
+    CHECK_EQ(rows_of(db), 0);
+    CHECK_OK(omm_blobs_put(&digest, blobs, halves[0]));
+    CHECK_EQ(rows_of(db), 1);
+    close_small(blobs, db);
+}
+
 static void test_small_damaged(void) {
     omm_db *db;
     omm_blobs *blobs = open_small(&db, NULL);
@@ -549,6 +589,7 @@ int main(void) {
     test_small(NULL);
     test_small(s_dir);
     test_small_refusals();
+    test_small_chunks();
     test_small_damaged();
     CHECK_OK(omm_dir_remove(s_dir));
     CHECK_EQ(omm_mem_live(), 0);

@@ -9,6 +9,7 @@
 #include "omm/mem.h"
 #include "omm_test.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -143,31 +144,40 @@ static void until(omm_coord_state state, uint32_t round) {
         CHECK(i < 10000 && fed_step(&s_peer.f));
 }
 
-/* One round is published, one held back, one void. */
+/* One round is published, two are held back, three void: of each another number. */
 static void test_verdicts(void) {
     fed_options o = fed_options_default();
     fed *f = &s_peer.f;
-    o.rounds = 3;
+    o.rounds = 6;
     o.accept_min = 2;
     begin(&o);
     until(OMM_COORD_OPEN, 1);
     f->o.loss_nan = true;
-    until(OMM_COORD_OPEN, 2);
+    until(OMM_COORD_OPEN, 3);
     f->o.loss_nan = false;
     for (size_t i = 0; i < 2; i++)
         CHECK_OK(omm_coord_quarantine(&f->coord_deadline_ms, f->coord, f->now_ms, i, true));
     fed_run(f);
     expect_entry("round_over", 0, "verdict", "\"published\"");
-    expect_entry("round_over", 1, "verdict", "\"held back\"");
-    expect_entry("round_over", 2, "verdict", "\"void\"");
+    for (size_t i = 1; i < 3; i++) expect_entry("round_over", i, "verdict", "\"held back\"");
+    for (size_t i = 3; i < 6; i++) expect_entry("round_over", i, "verdict", "\"void\"");
+    uint32_t count = 0;
+    const omm_coord_round *past = omm_coord_history(&count, f->coord);
+    CHECK_EQ(count, 6);
+    for (size_t i = 0; i < count; i++)
+        CHECK_EQ(isnan(past[i].loss), i >= 3); /* of a void one none */
     const watch_facts *seen = facts();
     CHECK_EQ(seen->rounds_published, 1);
-    CHECK_EQ(seen->rounds_held, 1);
-    CHECK_EQ(seen->rounds_void, 1);
+    CHECK_EQ(seen->rounds_held, 2);
+    CHECK_EQ(seen->rounds_void, 3);
     end();
 }
 
 /* ---- the operator ---- */
+
+/* Of the last word: whose connection is to be closed, and what the operator reads. */
+static int32_t s_revoked;
+static char s_answer[256];
 
 static omm_err do_it(omm_coord_ctl_action action, const char *argument) {
     fed *f = &s_peer.f;
@@ -180,7 +190,10 @@ static omm_err do_it(omm_coord_ctl_action action, const char *argument) {
     omm_buf_init(&answer, 1 << 16);
     const omm_err err = actions_do(
         &a, &answer, &(ctl_request){.action = action, .argument = argument, .uid = OPERATOR});
+    (void)snprintf(s_answer, sizeof s_answer, "%.*s", (int)answer.size,
+                   answer.data ? (const char *)answer.data : "");
     omm_buf_fini(&answer);
+    s_revoked = a.revoked;
     return err;
 }
 
@@ -212,6 +225,90 @@ static void test_names(void) {
     expect_entry("ctl", 0, "uid", "1234");
     CHECK_EQ(entries("ctl", 1, "action", "\"release\""),
              2); /* what nobody is meant by is no word */
+    end();
+}
+
+/* What is no word of an operator's changes nothing, and is none of the log's. */
+static void test_no_words(void) {
+    static const struct {
+        omm_coord_ctl_action action;
+        const char *argument;
+    } words[] = {{OMM_COORD_CTL_rollback, "\twhy"},
+                 {OMM_COORD_CTL_rollback, "0"},
+                 {OMM_COORD_CTL_rollback, "0\t"},
+                 {OMM_COORD_CTL_rollback, "start\t"},
+                 {OMM_COORD_CTL_rollback, "star\twhy"},
+                 {OMM_COORD_CTL_rollback, "begin\twhy"},
+                 {OMM_COORD_CTL_rollback, "-1\twhy"},
+                 {OMM_COORD_CTL_rollback, "0x\twhy"},
+                 {OMM_COORD_CTL_rollback, "000000000\twhy"},
+                 {OMM_COORD_CTL_invite, ""},
+                 {OMM_COORD_CTL_invite, "1"},
+                 {OMM_COORD_CTL_invite, "x 1"},
+                 {OMM_COORD_CTL_invite, "-1 1"},
+                 {OMM_COORD_CTL_invite, "1x 1"},
+                 {OMM_COORD_CTL_invite, "1 1x"},
+                 {OMM_COORD_CTL_invite, "4294967297 1"},
+                 {OMM_COORD_CTL_invite, "99999999999999999999 1"},
+                 {OMM_COORD_CTL_revoke, "%s"},
+                 {OMM_COORD_CTL_status, ""}};
+    fed_options o = fed_options_default();
+    o.listed = 2;
+    o.node_max = 8;
+    begin(&o);
+    until(OMM_COORD_JOINING, 1);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const bool is_named = strcmp(words[i].argument, "%s") == 0;
+        CHECK_ERR(do_it(words[i].action, is_named ? s_peer.f.run_nodes[0].name : words[i].argument),
+                  OMM_ERR_USAGE);
+        CHECK_EQ(s_revoked, OMM_COORD_NOBODY);
+    }
+    CHECK_ERR(do_it(OMM_COORD_CTL_revoke, "nobody\twhy"), OMM_ERR_NOT_FOUND);
+    CHECK_EQ(entries("ctl", 0, NULL, NULL), 0);
+    CHECK(!omm_coord_get_node(s_peer.f.coord, 0).revoked);
+    end();
+}
+
+static void do_and_read(omm_coord_ctl_action action, const char *argument, const char *want) {
+    CHECK_OK(do_it(action, argument));
+    if (strcmp(s_answer, want) != 0) fprintf(stderr, "%s", s_answer);
+    CHECK_EQ(strcmp(s_answer, want), 0);
+}
+
+/* What the operator reads is what was done; a word that did nothing is in the log, and not said to be done. */
+static void test_words(void) {
+    fed_options o = fed_options_default();
+    char argument[128], want[256];
+    o.listed = 2;
+    o.node_max = 8;
+    begin(&o);
+    const char *name = s_peer.f.run_nodes[1].name;
+    until(OMM_COORD_JOINING, 1);
+    do_and_read(OMM_COORD_CTL_rollback, "0\twhy",
+                "round 1 begins from the adapter of round 0 (rounds count from 0)\n");
+    do_and_read(OMM_COORD_CTL_rollback, "start\twhy",
+                "round 1 begins from the run's first adapter\n");
+    do_and_read(OMM_COORD_CTL_pause, "", "no new round is opened\n");
+    do_and_read(OMM_COORD_CTL_resume, "", "rounds are opened again\n");
+    (void)snprintf(want, sizeof want, "%s is in quarantine\n", name);
+    do_and_read(OMM_COORD_CTL_quarantine, name, want);
+    (void)snprintf(want, sizeof want, "%s may take part again\n", name);
+    do_and_read(OMM_COORD_CTL_release, name, want);
+    CHECK_ERR(do_it(OMM_COORD_CTL_release, name), OMM_ERR_STATE);
+    CHECK_ERR(do_it(OMM_COORD_CTL_uninvite, "0123456789abcdef"), OMM_ERR_NOT_FOUND);
+    CHECK_EQ(strcmp(s_answer, ""), 0);
+    CHECK_OK(do_it(OMM_COORD_CTL_invite, "1 0"));
+    CHECK_OK(do_it(OMM_COORD_CTL_invitations, ""));
+    (void)snprintf(argument, sizeof argument, "%.16s", s_answer);
+    (void)snprintf(want, sizeof want, "%s lets nobody in any more\n", argument);
+    do_and_read(OMM_COORD_CTL_uninvite, argument, want);
+    CHECK_EQ(s_revoked, OMM_COORD_NOBODY);
+    (void)snprintf(argument, sizeof argument, "%s\tleft us", name);
+    (void)snprintf(want, sizeof want, "%s is revoked; what was accepted of it stays\n", name);
+    do_and_read(OMM_COORD_CTL_revoke, argument, want);
+    CHECK_EQ(s_revoked, 1);
+    CHECK(omm_coord_get_node(s_peer.f.coord, 1).revoked);
+    CHECK_EQ(entries("ctl", 0, "argument", "\"0\\twhy\""), 11);
     end();
 }
 
@@ -247,10 +344,87 @@ static void test_written_first(void) {
     end();
 }
 
+/* ---- what is said beside the rounds ---- */
+
+/* A file that is not as it was, and is again; words that came to nothing; the end. */
+static void test_said(void) {
+    const fed_options o = fed_options_default();
+    begin(&o);
+    diary_evidence(s_diary, 3, "offers/r003.env", "gone");
+    diary_evidence(s_diary, 3, "offers/r003.env", NULL);
+    diary_ctl_failed(s_diary, "release", OPERATOR, "no such node");
+    diary_ctl_failed(s_diary, "release", OPERATOR, "\xff");
+    CHECK_OK(diary_stop(s_diary, "asked to"));
+    CHECK_EQ(entries("evidence_damaged", 0, "why", "\"gone\""), 1);
+    expect_entry("evidence_damaged", 0, "file", "\"offers/r003.env\"");
+    expect_entry("evidence_damaged", 0, "round", "3");
+    CHECK_EQ(entries("evidence_mended", 0, "file", "\"offers/r003.env\""), 1);
+    CHECK_EQ(entries("ctl_failed", 0, "why", "\"no such node\""), 2);
+    expect_entry("ctl_failed", 0, "action", "\"release\"");
+    expect_entry("ctl_failed", 0, "uid", "1234");
+    expect_entry("ctl_failed", 1, "why", "\"not UTF-8\"");
+    CHECK_EQ(entries("stop", 0, "why", "\"asked to\""), 1);
+    CHECK(!facts()->has_audit_trouble);
+    fed_forbid_writing(true); /* what cannot be said there is seen by others */
+    diary_evidence(s_diary, 3, "offers/r003.env", "gone");
+    fed_forbid_writing(false);
+    CHECK(facts()->has_audit_trouble && strstr(facts()->audit_trouble, "audit.jsonl"));
+    diary_ctl_failed(s_diary, "release", OPERATOR, "no such node");
+    CHECK(!facts()->has_audit_trouble);
+    end();
+}
+
+/* Who comes by an invitation is there with what let it in. */
+static void test_joined(void) {
+    fed_options o = fed_options_default();
+    o.listed = 2;
+    o.rounds = 1;
+    begin(&o);
+    fed_run(&s_peer.f);
+    const uint32_t came = o.nodes - o.listed;
+    CHECK(came > 0 && entries("joined", 0, NULL, NULL) == came);
+    CHECK_EQ(entries("enrolled", 0, NULL, NULL), o.listed);
+    for (size_t i = 0; i < came; i++) {
+        const omm_run_node *node = &s_peer.f.run.nodes[o.listed + i];
+        char name[80], id[OMM_DIGEST_HEX_SIZE], hex[OMM_DIGEST_HEX_SIZE + 2];
+        (void)snprintf(name, sizeof name, "\"%s\"", node->name);
+        omm_digest_hex(id, &node->id);
+        (void)snprintf(hex, sizeof hex, "\"%s\"", id);
+        expect_entry("joined", i, "node", name);
+        expect_entry("joined", i, "id", hex);
+    }
+    end();
+}
+
+/* A log that is not one is not gone on with, and whoever looks after it reads what to do. */
+static void test_no_log(void) {
+    const fed_options o = fed_options_default();
+    diary *none = NULL;
+    char path[OMM_PATH_MAX];
+    begin(&o);
+    diary_options options = {.path = fed_path(&s_peer.f, path, "other.jsonl"),
+                             .run = &s_peer.f.run,
+                             .clock = omm_clock_fake(&s_peer.f.clock),
+                             .watch = s_watch,
+                             .log = &s_log};
+    CHECK_OK(omm_file_write(path, omm_bytes_str("{}\n"), 0600));
+    CHECK_ERR(diary_open(&none, &options), OMM_ERR_FORMAT);
+    CHECK(!none && strstr(omm_err_sentence(), "move it away to begin a new one"));
+    options.path = fed_path(&s_peer.f, path, "nowhere/audit.jsonl");
+    CHECK_ERR(diary_open(&none, &options), OMM_ERR_IO);
+    CHECK(!none);
+    end();
+}
+
 int main(void) {
     test_rounds();
     test_verdicts();
+    test_said();
+    test_joined();
+    test_no_log();
     test_names();
+    test_no_words();
+    test_words();
     test_written_first();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

@@ -268,6 +268,50 @@ static void test_ends(void) {
     fed_close(&s_fed);
 }
 
+static void expect_line(const omm_buf *list, const omm_seed *token, const char *rest) {
+    char line[256], hex[OMM_DIGEST_HEX_SIZE];
+    const omm_digest id = omm_invitation_id(token);
+    omm_digest_hex(hex, &id);
+    (void)snprintf(line, sizeof line, "%.16s  until %s\n", hex, rest);
+    if (!strstr((const char *)list->data, line)) fprintf(stderr, "no %s", line);
+    CHECK(strstr((const char *)list->data, line));
+}
+
+/* What the operator reads of each invitation; one that could not be kept is none, and nobody is told its token. */
+static void test_lists(void) {
+    const omm_key node = key_of(1);
+    char id[17], used[128];
+    omm_buf list;
+    omm_buf_init(&list, 1 << 16);
+    open_quiet(8);
+    s_fed.clock.wall_ms = (uint64_t)1700000000 * 1000;
+    CHECK_OK(omm_coord_invitations(&list, s_fed.coord));
+    CHECK(omm_bytes_equal(omm_buf_view(&list), omm_bytes_str("no invitation was made\n")));
+    const omm_seed tokens[] = {new_token(0), new_token(2), new_token(0), new_token(3)};
+    first_id(id); /* the newest */
+    CHECK_OK(omm_coord_uninvite(s_fed.coord, id));
+    const omm_enrol e = with_token(&tokens[0], &node);
+    CHECK_OK(ask(&e, &node));
+    s_fed.clock.wall_ms += (uint64_t)2 * 3600 * 1000;
+    omm_buf_clear(&list);
+    fed_forbid_writing(true);
+    CHECK_ERR(omm_coord_invite(&list, s_fed.coord, 1, 0, ""), OMM_ERR_IO);
+    fed_forbid_writing(false);
+    CHECK_EQ(list.size, 0);
+    CHECK_OK(omm_coord_invitations(&list, s_fed.coord));
+    CHECK_OK(omm_buf_append(&list, "", 1));
+    (void)snprintf(used, sizeof used, "%-24s  used by %s  may day", "-", s_fed.run.nodes[2].name);
+    expect_line(&list, &tokens[0], used);
+    expect_line(&list, &tokens[1], "2023-11-15T00:13:20.000Z  expired  may day");
+    expect_line(&list, &tokens[2], "-                         open  may day");
+    expect_line(&list, &tokens[3], "2023-11-15T01:13:20.000Z  withdrawn  may day");
+    size_t lines = 0;
+    for (size_t i = 0; i < list.size; i++) lines += list.data[i] == '\n';
+    CHECK_EQ(lines, 4);
+    omm_buf_fini(&list);
+    fed_close(&s_fed);
+}
+
 /* Who comes too late reads what happened and what helps; the others go on. */
 static void test_expired_node(void) {
     fed_options o = guests();
@@ -349,7 +393,14 @@ static void test_too_late(void) {
     fed_close(&s_fed);
 }
 
-/* Who cannot be written down is not in, and is when the disk has room again. */
+static omm_err admit_nobody(void *ud, const char *name, const omm_public_key *key) {
+    (void)ud;
+    (void)name;
+    (void)key;
+    return omm_raise(OMM_ERR_NOMEM, "no room for a node");
+}
+
+/* Who cannot be written down, or has no place in memory, is not in, and is when there is room again. */
 static void test_not_written(void) {
     const omm_key node = key_of(1);
     omm_buf payload, envelope, request, reply;
@@ -365,14 +416,17 @@ static void test_not_written(void) {
     CHECK_OK(omm_envelope_seal(&envelope, OMM_CONTEXT_ENROL, omm_buf_view(&payload), &node));
     CHECK_OK(omm_request_encode(
         &request, &(omm_request){.kind = OMM_REQUEST_ENROL, .envelope = omm_buf_view(&envelope)}));
-    for (int i = 0; i < 2; i++) {
-        fed_forbid_writing(true);
+    const omm_coord_enrolment enrolment = s_fed.enrolment;
+    for (int i = 0; i < 3; i++) {
+        if (i == 2) s_fed.enrolment.admit = admit_nobody;
+        fed_forbid_writing(i < 2);
         CHECK_ERR(omm_coord_step(&reply, &deadline_ms, s_fed.coord, s_fed.now_ms,
                                  omm_buf_view(&request), NULL),
-                  OMM_ERR_IO);
+                  i < 2 ? OMM_ERR_IO : OMM_ERR_NOMEM);
         fed_forbid_writing(false);
         CHECK_EQ(s_fed.run.node_count, 2);
     }
+    s_fed.enrolment = enrolment;
     CHECK_OK(ask(&e, &node));
     CHECK_EQ(s_fed.run.node_count, 3);
     CHECK_OK(poll_as(&node));
@@ -663,6 +717,10 @@ static void test_revoked(void) {
     CHECK_OK(ask(&e, &guest));
     revoke(OMM_ERR_CONFIG, 2, "");
     revoke(OMM_ERR_CONFIG, 2, "line\nbreak");
+    fed_forbid_writing(true); /* it would be back with the next start */
+    revoke(OMM_ERR_IO, 2, "sends noise");
+    fed_forbid_writing(false);
+    CHECK_OK(poll_as(&guest));
     revoke(OMM_OK, 2, "sends noise");
     revoke(OMM_ERR_STATE, 2, "again");
     for (int i = 0; i < 2; i++) {
@@ -683,6 +741,7 @@ static void test_revoked(void) {
     CHECK_OK(omm_buf_append(&list, "", 1));
     CHECK(strstr((const char *)list.data, "revoked: sends noise"));
     CHECK(strstr((const char *)list.data, "by list"));
+    CHECK(strstr((const char *)list.data, "by invitation "));
     omm_buf_fini(&list);
     fed_close(&s_fed);
 }
@@ -714,6 +773,7 @@ int main(void) {
     test_thief();
     test_once();
     test_ends();
+    test_lists();
     test_expired_node();
     test_room();
     test_alike();

@@ -1,6 +1,7 @@
 /* Goal: whatever happens to a file of a round that is over, the coordinator says which one, once, and that it is back;
  * and of files as they were it never says anything.
- * Method: a federation with an honest and a refused submission; every file that it left is changed, cut and removed in turn.
+ * Method: a federation with an honest and a refused submission; every file that it left is changed, cut, removed and made a
+ * folder in turn.
  */
 #include "patrol.h"
 
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ACCEPTED: one in the round of the refusal, two in the others. */
@@ -73,7 +75,8 @@ static void check_file(const char *dir, const char *name, int how) {
     CHECK_OK(omm_buf_append(&bad, good.data, good.size));
     if (how == 0) bad.data[bad.size / 2] ^= 1;
     if (how == 1) bad.size--;
-    if (how == 2) CHECK_EQ(unlink(path), 0);
+    if (how >= 2) CHECK_EQ(unlink(path), 0);
+    if (how == 3) CHECK_EQ(mkdir(path, 0700), 0); /* it opens, and cannot be read */
     if (how < 2) CHECK_OK(omm_file_write(path, omm_buf_view(&bad), 0600));
     memset(&s_said, 0, sizeof s_said);
     s_now_ms += PATROL_PASS_MS;
@@ -84,6 +87,7 @@ static void check_file(const char *dir, const char *name, int how) {
     CHECK(strncmp(s_said.path, name, strlen(name) - 4) ==
           0); /* a name that is gone does not say whether .env or .bin */
     CHECK(s_patrol.is_damaged && s_said.mended == 0);
+    if (how == 3) CHECK_EQ(rmdir(path), 0);
     CHECK_OK(omm_file_write(path, omm_buf_view(&good), 0600));
     for (int i = 0; i < STEPS_MAX && s_patrol.is_damaged; i++) step(); /* without another pass */
     CHECK(!s_patrol.is_damaged && s_said.mended == 1);
@@ -139,7 +143,7 @@ int main(void) {
     /* offer, master, adapter; submission, receipt and payload; one refused, with its receipt; the lines once */
     CHECK_EQ(s_files.count, ROUNDS * 3 + ACCEPTED * 3 + 2 + 1);
     for (unsigned i = 0; i < s_files.count; i++)
-        for (int how = 0; how < 3; how++) check_file(dir, s_files.names[i], how);
+        for (int how = 0; how < 4; how++) check_file(dir, s_files.names[i], how);
     patrol_close(&s_patrol);
     peer_close(&p);
     return 0;

@@ -154,8 +154,8 @@ static void act_norm(peer *p) {
     peer_give(p);
 }
 
-/* The largest value that there may be is none too many. */
-static void value_at_the_limit(float value) {
+/* The largest value that there may be is none too many, and neither is the largest count of tokens, or the smallest. */
+static void at_the_limits(float value) {
     static const omm_codec f16 = {.kind = OMM_CODEC_F16};
     peer p;
     float values[64] = {value};
@@ -166,6 +166,7 @@ static void value_at_the_limit(float value) {
     CHECK(p.f.run.layout.value_count <= 64 && p.f.run.value_max == 1);
     peer_until_open(&p, 0);
     peer_fill(&p, values);
+    p.s.tokens = value > 0 ? p.f.run.tokens_max : 1;
     peer_give(&p);
     CHECK_EQ(peer_reason_of(&p, &receipt), OMM_OK);
     peer_close(&p);
@@ -504,6 +505,97 @@ static void settled_over_a_restart(void) {
     peer_close(&p);
 }
 
+static omm_err submit_without_room(peer *p) {
+    omm_buf bytes;
+    const omm_request request = {.kind = OMM_REQUEST_SUBMIT,
+                                 .envelope = omm_buf_view(&p->envelope)};
+    omm_buf_init(&bytes, OMM_MESSAGE_BYTES_MAX);
+    CHECK_OK(omm_request_encode(&bytes, &request));
+    fed_forbid_writing(true);
+    const omm_err err = omm_coord_step(&p->reply, &p->f.coord_deadline_ms, p->f.coord, p->f.now_ms,
+                                       omm_buf_view(&bytes), "test");
+    fed_forbid_writing(false);
+    omm_buf_fini(&bytes);
+    return err;
+}
+
+/* Nobody is told a verdict that the disk does not have: it is none, for the node and in all counts, until it can be kept. */
+static void not_kept(bool settles) {
+    peer p;
+    bool receipt = false;
+    fed_options options = peer_options();
+    options.on_disk = true;
+    peer_open(&p, &options);
+    peer_until_open(&p, 0);
+    peer_fill(&p, NULL);
+    if (settles) p.s.tokens = 0;
+    if (!settles) p.s.nonce.b[0] ^= 1;
+    peer_seal(&p, OMM_CONTEXT_SUBMISSION, &p.f.keys[PEER]);
+    CHECK_ERR(submit_without_room(&p), OMM_ERR_IO);
+    omm_coord_node_status is = omm_coord_get_node(p.f.coord, p.f.of_node[PEER]);
+    CHECK(!is.settled && is.refused == 0);
+    CHECK_EQ(omm_coord_get_status(p.f.coord).refusals_total, 0);
+    peer_submit(&p);
+    CHECK_EQ(peer_reason_of(&p, &receipt), settles ? OMM_ERR_REFUSED_SIZE : OMM_ERR_REFUSED_ROUND);
+    CHECK(receipt);
+    CHECK_EQ(omm_coord_get_status(p.f.coord).refusals_total, 1);
+    fed_restart_coordinator(&p.f);
+    is = omm_coord_get_node(p.f.coord, p.f.of_node[PEER]);
+    CHECK(is.settled == settles && is.refused == 1);
+    fed_run(&p.f);
+    CHECK_EQ(peer_last_round(&p).refused_count, 1);
+    fed_seal_and_verify(&p.f);
+    peer_close(&p);
+}
+
+/* Wherever memory runs out in it, the same is asked again, and nothing has come of it before. */
+static void step_without_memory(peer *p, const omm_request *request) {
+    omm_err err = OMM_ERR_NOMEM;
+    for (size_t nth = 1; err != OMM_OK; nth++) {
+        omm_buf bytes;
+        omm_buf_init(&bytes, OMM_MESSAGE_BYTES_MAX);
+        CHECK_OK(omm_request_encode(&bytes, request));
+        omm_buf_clear(&p->reply);
+        omm_mem_fail_nth(nth);
+        err = omm_coord_step(&p->reply, &p->f.coord_deadline_ms, p->f.coord, p->f.now_ms,
+                             omm_buf_view(&bytes), "test");
+        CHECK(nth < 500 && omm_mem_fail_is_due() == (err == OMM_OK));
+        omm_mem_fail_nth(0);
+        omm_buf_fini(&bytes);
+        if (err == OMM_OK) break;
+        CHECK_ERR(err, OMM_ERR_NOMEM);
+        const omm_coord_node_status is = omm_coord_get_node(p->f.coord, p->f.of_node[PEER]);
+        CHECK(!is.settled && is.accepted == 0 && is.refused == 0);
+        CHECK_EQ(omm_coord_get_status(p->f.coord).accepted, 0);
+    }
+    CHECK_OK(omm_reply_decode(&p->last, omm_buf_view(&p->reply), &p->arena));
+}
+
+static void without_memory(void) {
+    peer p;
+    bool receipt = false;
+    fed_options options = peer_options();
+    options.silent[0] = options.silent[1] = true;
+    options.accept_min = 1;
+    options.quorum = 1;
+    options.join_ms = 10;
+    peer_open(&p, &options);
+    peer_until_open(&p, 0);
+    peer_fill(&p, NULL);
+    peer_seal(&p, OMM_CONTEXT_SUBMISSION, &p.f.keys[PEER]);
+    step_without_memory(
+        &p, &(omm_request){.kind = OMM_REQUEST_SUBMIT, .envelope = omm_buf_view(&p.envelope)});
+    CHECK_EQ(p.last.kind, OMM_REPLY_NEED);
+    step_without_memory(&p, &(omm_request){.kind = OMM_REQUEST_PUT,
+                                           .digest = p.s.payload.digest,
+                                           .data = omm_buf_view(&p.payload)});
+    CHECK_EQ(peer_reason_of(&p, &receipt), OMM_OK);
+    CHECK(receipt && omm_coord_get_status(p.f.coord).accepted == 1);
+    const omm_coord_node_status is = omm_coord_get_node(p.f.coord, p.f.of_node[PEER]);
+    CHECK(is.settled && is.accepted == 1 && is.refused == 0);
+    peer_close(&p);
+}
+
 /* After the last round nothing is kept of what is refused: there is no evidence for it to be in. */
 static void after_the_end(void) {
     peer p;
@@ -721,13 +813,16 @@ int main(void) {
     in_quarantine(true);
     replay_of_an_earlier_round(false);
     replay_of_an_earlier_round(true);
-    value_at_the_limit(1);
-    value_at_the_limit(-1);
+    at_the_limits(1);
+    at_the_limits(-1);
     another_frame(true);
     another_frame(false);
     rejected_in_an_earlier_round();
     settled_in_an_earlier_round();
     settled_over_a_restart();
+    not_kept(true);
+    not_kept(false);
+    without_memory();
     after_the_end();
     poll_of_another_run();
     older_state();

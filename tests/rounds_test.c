@@ -2,6 +2,7 @@
 #include "internal.h"
 #include "peer.h"
 
+#include "omm/mem.h"
 #include "omm_test.h"
 
 #include <string.h>
@@ -368,6 +369,180 @@ static void test_quorum_without_quarantined(void) {
     peer_close(&p);
 }
 
+/* ---- an evaluation that fails ---- */
+
+static omm_coord_evaluator s_works;
+static unsigned s_evaluations;
+
+static omm_err fail_first(void) {
+    return s_evaluations++ % 2 == 0 ? omm_raise(OMM_ERR_IO, "the held-out data cannot be read")
+                                    : OMM_OK;
+}
+
+static omm_err sample_late(void *ud, uint64_t *items, double *loss,
+                           const omm_coord_values *values) {
+    OMM_TRY(fail_first());
+    return s_works.sample(ud, items, loss, values);
+}
+
+static omm_err full_late(void *ud, omm_buf *jsonl, const omm_coord_values *values) {
+    OMM_TRY(fail_first());
+    return s_works.full(ud, jsonl, values);
+}
+
+static omm_err render_late(void *ud, omm_buf *gguf, const omm_coord_values *values) {
+    OMM_TRY(fail_first());
+    return s_works.render(ud, gguf, values);
+}
+
+/* What cannot be evaluated is not published, nor held back: the same is tried again, and comes out as if it had not failed. */
+static void test_evaluator_fails(void) {
+    fed_options o = fed_options_default();
+    fed f;
+    o.on_disk = true;
+    o.loss_rises = true; /* no candidate is published */
+    const omm_digest want = fed_digest_of_run(&o, NULL, NULL);
+    o.disk_fails = true;
+    fed_open(&f, &o);
+    until(&f, OMM_COORD_OPEN);
+    CHECK_EQ(status_of(&f).ready, 0); /* who was is selected now */
+    omm_coord_close(f.coord);
+    omm_coord_options options = fed_coord_options(&f);
+    s_works = options.evaluator;
+    options.evaluator.sample = sample_late;
+    options.evaluator.full = full_late;
+    options.evaluator.render = render_late;
+    CHECK_OK(omm_coord_open(&f.coord, &options));
+    fed_run(&f);
+    CHECK_EQ(f.out_of_disk, o.rounds + 3); /* a candidate each; before, after and the adapter */
+    CHECK_EQ(s_evaluations, 2 * f.out_of_disk);
+    const omm_digest digest = fed_bundle_digest(&f);
+    CHECK(omm_digest_equal(&digest, &want));
+    fed_close(&f);
+}
+
+/* A payload that is not on the disk any more as it was accepted is left out of no sum: the round waits until it is back. */
+static void test_payload_damaged(void) {
+    fed_options o = fed_options_default();
+    uint32_t count = 9;
+    fed f;
+    o.on_disk = true;
+    const omm_digest want = fed_digest_of_run(&o, NULL, NULL);
+    fed_open(&f, &o);
+    until(&f, OMM_COORD_AGGREGATING);
+    omm_db *db = f.coord->db;
+    CHECK_OK(omm_db_exec(db, "CREATE TABLE good AS SELECT * FROM small_blob;"
+                             "UPDATE small_blob SET bytes = zeroblob(LENGTH(bytes))"
+                             " WHERE id = (SELECT MAX(id) FROM small_blob)"));
+    CHECK_EQ(omm_db_changes(db), 1);
+    for (int i = 0; i < 2; i++) {
+        CHECK_ERR(omm_coord_tick(&f.coord_deadline_ms, f.coord, f.now_ms), OMM_ERR_DIGEST);
+        (void)omm_coord_history(&count, f.coord);
+        CHECK(count == 0 && status_of(&f).state == OMM_COORD_AGGREGATING);
+    }
+    CHECK_OK(omm_db_exec(db, "UPDATE small_blob SET bytes ="
+                             " (SELECT bytes FROM good WHERE good.id = small_blob.id);"
+                             "DROP TABLE good"));
+    fed_run(&f);
+    const omm_digest digest = fed_bundle_digest(&f);
+    CHECK(omm_digest_equal(&digest, &want));
+    fed_close(&f);
+}
+
+/* How far a transition has come that is tried again: what was summed or judged is not done twice. */
+static int progress(const fed *f) {
+    return 2 * (int)status_of(f).state + f->coord->is_judged;
+}
+
+/* One transition, in each part of which the nth allocation fails, for every nth that there is; it ends where it should. */
+static void tick_without_memory(fed *f, omm_coord_state to) {
+    const omm_coord_state from = status_of(f).state;
+    for (size_t nth = 1; status_of(f).state != to; nth++) {
+        const int before = progress(f);
+        omm_mem_fail_nth(nth);
+        const omm_err err = omm_coord_tick(&f->coord_deadline_ms, f->coord, f->now_ms);
+        const bool is_due = omm_mem_fail_is_due();
+        omm_mem_fail_nth(0);
+        CHECK(nth < 2000 && is_due == (err == OMM_OK)); /* none is overlooked */
+        if (err == OMM_OK) continue;
+        CHECK_ERR(err, OMM_ERR_NOMEM);
+        CHECK(status_of(f).state == from || status_of(f).state == OMM_COORD_EVALUATING);
+        if (progress(f) != before) nth = 0;
+    }
+}
+
+/* The sum, the evidence of a round with one who came by an invitation, and the end: wherever memory runs out, they come out
+ * the same at the next try. */
+static void test_no_memory(void) {
+    fed_options o = fed_options_default();
+    fed f;
+    o.rounds = 2;
+    o.listed = 2;
+    o.on_disk = true;
+    const omm_digest want = fed_digest_of_run(&o, NULL, NULL);
+    fed_open(&f, &o);
+    until(&f, OMM_COORD_OPEN);
+    while (status_of(&f).round == 0) CHECK(fed_step(&f));
+    until(&f, OMM_COORD_AGGREGATING);
+    CHECK_EQ(status_of(&f).accepted, o.nodes);
+    tick_without_memory(&f, OMM_COORD_PUBLISHED);
+    tick_without_memory(&f, OMM_COORD_CLOSING);
+    tick_without_memory(&f, OMM_COORD_CLOSED);
+    fed_run(&f);
+    const omm_digest digest = fed_bundle_digest(&f);
+    CHECK(omm_digest_equal(&digest, &want));
+    fed_close(&f);
+}
+
+static omm_err read_nothing(void *ud, float *values) {
+    (void)ud;
+    values[0] = 0;
+    return omm_raise(OMM_ERR_IO, "the first adapter cannot be read");
+}
+
+/* Nor does a run begin without its first adapter. */
+static void test_initial_fails(void) {
+    fed_options o = fed_options_default();
+    fed f;
+    fed_open(&f, &o);
+    omm_coord_options options = fed_coord_options(&f);
+    options.initial.read = read_nothing;
+    omm_coord_close(f.coord);
+    f.coord = NULL;
+    CHECK_ERR(omm_coord_open(&f.coord, &options), OMM_ERR_IO);
+    CHECK(!f.coord && strstr(omm_err_sentence(), "the first adapter"));
+    fed_close(&f);
+}
+
+/* A round whose evidence cannot be written, as something else lies where it belongs, is not over: it is when that is gone,
+ * with the same evidence. */
+static void test_evidence_in_the_way(const char *name) {
+    fed_options o = fed_options_default();
+    char path[OMM_PATH_MAX], folder[OMM_PATH_MAX];
+    uint32_t count = 9;
+    fed f;
+    o.on_disk = true;
+    const omm_digest want = fed_digest_of_run(&o, NULL, NULL);
+    fed_open(&f, &o);
+    CHECK_OK(omm_path_join(path, omm_bundle_dir(f.bundle), name));
+    until(&f, OMM_COORD_AGGREGATING);
+    CHECK(!fed_bundle_has(&f, name));
+    CHECK_OK(omm_path_dir(folder, path));
+    CHECK_OK(omm_dir_make(folder));
+    CHECK_OK(omm_file_write(path, omm_bytes_str("another's\n"), 0600));
+    for (int i = 0; i < 2; i++) {
+        CHECK(omm_coord_tick(&f.coord_deadline_ms, f.coord, f.now_ms) != OMM_OK);
+        CHECK(strstr(omm_err_sentence(), name));
+        (void)omm_coord_history(&count, f.coord);
+        CHECK(count == 0 && status_of(&f).state == OMM_COORD_EVALUATING);
+    }
+    CHECK_OK(omm_file_remove(path));
+    fed_run(&f);
+    const omm_digest digest = fed_bundle_digest(&f);
+    CHECK(omm_digest_equal(&digest, &want));
+    fed_close(&f);
+}
+
 /* ---- rollback ---- */
 
 static void until_round(fed *f, omm_coord_state state, uint32_t round) {
@@ -473,6 +648,33 @@ static void test_rollback_loss(void) {
     peer_close(&p);
 }
 
+/* Without the first adapter's loss no candidate could be judged: the round waits for the file, and nothing has changed. */
+static void test_rollback_without_loss(void) {
+    fed_options o = fed_options_default();
+    char path[OMM_PATH_MAX], away[OMM_PATH_MAX];
+    peer p;
+    o.on_disk = true;
+    o.loss_increase_max = 1;
+    peer_open(&p, &o);
+    fed *f = &p.f;
+    CHECK_OK(omm_path_join(path, omm_bundle_dir(f->bundle), "eval/rounds.jsonl"));
+    CHECK_OK(omm_path_join(away, f->dir, "away"));
+    until_round(f, OMM_COORD_JOINING, 1);
+    const double first = status_of(f).loss;
+    CHECK_EQ(roll_back(f, -1), 1);
+    CHECK_EQ(rename(path, away), 0);
+    for (int i = 0; i < 2; i++)
+        CHECK_ERR(omm_coord_tick(&f->coord_deadline_ms, f->coord, f->now_ms), OMM_ERR_NOT_FOUND);
+    CHECK(status_of(f).state == OMM_COORD_JOINING && status_of(f).loss == first);
+    CHECK_EQ(rename(away, path), 0);
+    until_round(f, OMM_COORD_OPEN, 1);
+    CHECK(status_of(f).loss > first); /* that of the first adapter, which was worse */
+    fed_run(f);
+    check_begins(f, 1, 0);
+    fed_seal_and_verify(f);
+    peer_close(&p);
+}
+
 /* A rollback that was confirmed is not forgotten: a file that is damaged, or of another run, stops the start. */
 static void test_rollback_file(void) {
     fed_options o = fed_options_default();
@@ -533,11 +735,18 @@ static void test_damaged_rows(void) {
 }
 
 int main(void) {
+    test_evaluator_fails();
+    test_payload_damaged();
+    test_no_memory();
+    test_initial_fails();
+    test_evidence_in_the_way("adapters/r001.bin");
+    test_evidence_in_the_way("offers/r000.env");
     test_rollback(false, false, false);
     test_rollback(false, true, false);
     test_rollback(true, true, false);
     test_rollback(false, true, true);
     test_rollback_loss();
+    test_rollback_without_loss();
     test_rollback_file();
     test_over_select(false);
     test_over_select(true);
@@ -559,5 +768,6 @@ int main(void) {
     test_long_stage();
     test_deadline();
     test_damaged_rows();
+    CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }
