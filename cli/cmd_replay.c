@@ -156,6 +156,13 @@ int cmd_replay(int argc, char **argv) {
         {"data", 'd', CLI_STR, &options.base_dir, "DIR",
          "where the scenario's model and data paths start: the folder that its file is in (this "
          "one, or scenarios/)"},
+        {"node-data", 0, CLI_STR, &options.own_data, "FILE",
+         "of a service's bundle: what the node trained on, as its node.yaml says; its owner has "
+         "it"},
+        {"client", 0, CLI_STR, &options.client, "NAME",
+         "with --node-data: this client's lines alone, as node.yaml says"},
+        {"model", 'm', CLI_STR, &options.model, "FILE",
+         "the base model, where it is not at the scenario's path"},
         {"eval", 0, CLI_FLAG, &eval, NULL,
          "judge the held-out items again instead, with the first adapter and the last"},
         {"steps", 0, CLI_COUNT, &options.steps_max, "N", "compare only the first N steps (all)"},
@@ -175,6 +182,14 @@ int cmd_replay(int argc, char **argv) {
     if (code >= 0) return code;
     if (eval && (options.node || round != UINT64_MAX || options.steps_max)) {
         fprintf(stderr, "meshmind replay: --eval is without --node, --round and --steps\n");
+        return CLI_EXIT_USAGE;
+    }
+    if (options.client && !options.own_data) {
+        fprintf(stderr, "meshmind replay: --client: together with --node-data\n");
+        return CLI_EXIT_USAGE;
+    }
+    if (eval && options.own_data) {
+        fprintf(stderr, "meshmind replay: --node-data is not of --eval\n");
         return CLI_EXIT_USAGE;
     }
     if (!eval && (!options.node || round == UINT64_MAX)) {

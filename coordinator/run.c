@@ -319,7 +319,7 @@ static omm_err open_parts(omm_run *run, const omm_run_config *config) {
     if (config->train)
         OMM_TRY(omm_dataset_load(&run->train, config->train, run->tokenizer, &options));
     OMM_TRY(enroll(run, config));
-    OMM_TRY(open_test(run, config));
+    if (config->test) OMM_TRY(open_test(run, config));
     return fill_record(run, config);
 }
 

@@ -94,6 +94,8 @@ typedef struct sim_setup_options {
     bool skip_policy;                    /* do not read the gate policy: nothing will be judged */
     bool is_control;                     /* the uncompressed twin: no codecs, losses only */
     const omm_scenario_run_options *own; /* a service's keys and nodes; NULL: the scenario's */
+    const char *model;                   /* this file instead of the scenario's; NULL: that */
+    bool skip_test;                      /* do not read the held-out file: nothing will be judged */
     const omm_compute *compute;
     omm_err (*control)(void *ud, omm_buf *jsonl); /* see omm_coord_evaluator */
     void *control_ud;
@@ -179,13 +181,15 @@ typedef struct sim_evidence {
 OMM_CHECKED omm_err sim_evidence_open(sim_evidence *evidence, const char *dir);
 void sim_evidence_close(sim_evidence *evidence);
 
-/* The model and data that a bundle's scenario names, here; own: as in sim_setup_options.  Errors: as omm_run_open; NOT_FOUND says where they were looked for. */
-OMM_CHECKED omm_err sim_replay_setup(sim_setup *setup, const omm_replay_options *options,
-                                     const omm_scenario_run_options *own);
+/* The model and data that a bundle's scenario names, here: of a simulation all, of a service without its nodes' data, and without
+ * the held-out file unless it is to judge.  Errors: as omm_run_open; NOT_FOUND says where they were looked for. */
+OMM_CHECKED omm_err sim_replay_setup(sim_setup *setup, sim_evidence *evidence,
+                                     const omm_replay_options *options, bool judges);
 
 typedef struct sim_replay {
     const sim_evidence *evidence;
-    const omm_run *run; /* the same model and data, opened again */
+    const omm_run *run;             /* the same model and data, opened again */
+    const struct omm_dataset *data; /* the node's own; NULL: those of its client in `run` */
     omm_digest node;
     uint32_t round;
     uint32_t steps_max; /* 0: all, with the payload */

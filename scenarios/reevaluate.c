@@ -232,32 +232,11 @@ static omm_err judge(omm_reevaluate_result *result, const sim_evidence *evidence
     return OMM_OK;
 }
 
-/* Of a service nobody knows the nodes' data, so it judges all clients' items; its keys are of no matter here. */
-static omm_err open_served(sim_setup *setup, sim_evidence *evidence,
-                           const omm_replay_options *options) {
-    const omm_run_record *run = &evidence->run;
-    omm_key key;
-    omm_scenario_run_options own = {.run_seed = omm_seed_from_u64(0), .key = &key};
-    omm_run_enrolled *nodes = omm_arena_alloc(&evidence->arena, run->node_count + 1, sizeof *nodes);
-    if (!nodes) return omm_raise(OMM_ERR_NOMEM, "%zu nodes", run->node_count);
-    for (size_t i = 0; i < run->node_count; i++)
-        nodes[i] = (omm_run_enrolled){
-            .name = run->nodes[i].name, .client = "", .public_key = run->nodes[i].public_key};
-    own.nodes = nodes;
-    own.node_count = run->node_count;
-    own.node_max = (uint32_t)run->node_count;
-    omm_run_coordinator_key(&key, &own.run_seed);
-    const omm_err err = sim_replay_setup(setup, options, &own);
-    omm_key_wipe(&key);
-    return err;
-}
-
 omm_err omm_reevaluate(omm_reevaluate_result *result, const omm_replay_options *options) {
     sim_evidence evidence;
     sim_setup setup = {0};
     OMM_TRY(sim_evidence_open(&evidence, options->bundle));
-    omm_err err = evidence.run.simulated ? sim_replay_setup(&setup, options, NULL)
-                                         : open_served(&setup, &evidence, options);
+    omm_err err = sim_replay_setup(&setup, &evidence, options, true);
     if (err == OMM_OK) err = judge(result, &evidence, &setup, options);
     if (setup.run) sim_setup_close(&setup);
     sim_evidence_close(&evidence);

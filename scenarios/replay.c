@@ -131,7 +131,8 @@ static omm_err chain_init(chain *c, const sim_replay *job) {
     omm_arena_init(&c->arena, REPLAY_ARENA_BYTES_MAX);
     const omm_run_record *run = &job->evidence->run;
     OMM_TRY(omm_recipe_decode(&c->recipe, run->recipe));
-    for (size_t i = 0; i < run->node_count; i++)
+    c->data = job->data;
+    for (size_t i = 0; i < run->node_count && !c->data; i++)
         if (omm_digest_equal(&run->nodes[i].id, &job->node))
             c->data = omm_run_client_data(job->run, run->nodes[i].client);
     if (!c->data) return omm_raise(OMM_ERR_NOT_FOUND, "no data of that node here");
@@ -435,14 +436,10 @@ static omm_err check_same(const omm_run_record *bundle, const omm_run_record *he
         return omm_raise(OMM_ERR_DIGEST, "the base model here (%s) is not the run's",
                          here->base.name);
     for (size_t i = 0; i < bundle->node_count; i++) {
-        bool same = i < here->node_count &&
-                    omm_digest_equal(&bundle->nodes[i].id, &here->nodes[i].id) &&
-                    omm_digest_equal(&bundle->nodes[i].data_digest, &here->nodes[i].data_digest);
-        if (!same && !bundle->simulated)
-            return omm_raise(
-                OMM_ERR_UNSUPPORTED,
-                "this bundle is of a service, whose nodes are not those of its scenario: what they "
-                "trained on lies with them");
+        const bool same =
+            !bundle->simulated ||
+            (i < here->node_count && omm_digest_equal(&bundle->nodes[i].id, &here->nodes[i].id) &&
+             omm_digest_equal(&bundle->nodes[i].data_digest, &here->nodes[i].data_digest));
         if (!same)
             return omm_raise(OMM_ERR_DIGEST, "the training data of node '%s' here is not the run's",
                              bundle->nodes[i].name);
@@ -450,8 +447,8 @@ static omm_err check_same(const omm_run_record *bundle, const omm_run_record *he
     return OMM_OK;
 }
 
-omm_err sim_replay_setup(sim_setup *setup, const omm_replay_options *options,
-                         const omm_scenario_run_options *own) {
+static omm_err open_setup(sim_setup *setup, const omm_replay_options *options,
+                          const omm_scenario_run_options *own, bool judges) {
     char scenario[OMM_PATH_MAX];
     const char *const given[] = {options->base_dir, NULL};
     const char *const usual[] = {".", "scenarios", NULL};
@@ -460,6 +457,8 @@ omm_err sim_replay_setup(sim_setup *setup, const omm_replay_options *options,
                                     .has_begun = true,
                                     .skip_policy = true,
                                     .own = own,
+                                    .model = options->model,
+                                    .skip_test = own && !judges,
                                     .compute = options->compute};
     OMM_TRY(omm_bundle_file_find(scenario, NULL, options->bundle, "scenario.yaml"));
     const omm_err err = sim_setup_open(setup, &open);
@@ -469,6 +468,53 @@ omm_err sim_replay_setup(sim_setup *setup, const omm_replay_options *options,
                      "another folder, the one that its file was in",
                      omm_err_sentence(),
                      options->base_dir ? options->base_dir : "this folder or scenarios/");
+}
+
+/* Of a service nobody knows the nodes' data, so all clients' items are judged; its keys are of no matter here. */
+static omm_err open_served(sim_setup *setup, sim_evidence *evidence,
+                           const omm_replay_options *options, bool judges) {
+    const omm_run_record *run = &evidence->run;
+    omm_key key;
+    omm_scenario_run_options own = {.run_seed = omm_seed_from_u64(0), .key = &key};
+    omm_run_enrolled *nodes = omm_arena_alloc(&evidence->arena, run->node_count + 1, sizeof *nodes);
+    if (!nodes) return omm_raise(OMM_ERR_NOMEM, "%zu nodes", run->node_count);
+    for (size_t i = 0; i < run->node_count; i++)
+        nodes[i] = (omm_run_enrolled){
+            .name = run->nodes[i].name, .client = "", .public_key = run->nodes[i].public_key};
+    own.nodes = nodes;
+    own.node_count = run->node_count;
+    own.node_max = (uint32_t)run->node_count;
+    omm_run_coordinator_key(&key, &own.run_seed);
+    const omm_err err = open_setup(setup, options, &own, judges);
+    omm_key_wipe(&key);
+    return err;
+}
+
+omm_err sim_replay_setup(sim_setup *setup, sim_evidence *evidence,
+                         const omm_replay_options *options, bool judges) {
+    return evidence->run.simulated ? open_setup(setup, options, NULL, judges)
+                                   : open_served(setup, evidence, options, judges);
+}
+
+/* As the node reads it (node/supply.c). */
+static omm_err load_own(omm_dataset **out, const omm_replay_options *options, const omm_run *run) {
+    const char *const client = options->client;
+    const omm_dataset_options how = {.clients = client ? &client : NULL,
+                                     .client_count = client != NULL,
+                                     .format = OMM_DATA_DETECT,
+                                     .client_default = "own"};
+    return omm_dataset_load(out, options->own_data, omm_run_tokenizer(run), &how);
+}
+
+static omm_err check_own(const sim_evidence *evidence, const omm_replay_options *options) {
+    if (evidence->run.simulated && options->own_data)
+        return omm_raise(OMM_ERR_CONFIG,
+                         "this bundle is of a simulation, whose nodes' data are what its scenario "
+                         "names: without a file of a node's own");
+    if (evidence->run.simulated || options->own_data) return OMM_OK;
+    return omm_raise(OMM_ERR_UNSUPPORTED,
+                     "this bundle is of a service: what a node trained on lies with that node, "
+                     "whose owner can repeat its rounds (--node-data FILE)");
 }
 
 omm_err omm_replay(omm_replay_result *result, const omm_replay_options *options) {
@@ -481,13 +527,18 @@ omm_err omm_replay(omm_replay_result *result, const omm_replay_options *options)
                       .compute = options->compute,
                       .progress = options->progress,
                       .ud = options->ud};
+    omm_dataset *own = NULL;
     omm_err err = find_node(&job.node, &evidence.run, options->node);
-    if (err == OMM_OK) err = sim_replay_setup(&setup, options, NULL);
+    if (err == OMM_OK) err = check_own(&evidence, options);
+    if (err == OMM_OK) err = sim_replay_setup(&setup, &evidence, options, false);
     if (err == OMM_OK) {
         job.run = setup.run;
         err = check_same(&evidence.run, omm_run_get_record(setup.run));
     }
+    if (err == OMM_OK && options->own_data) err = load_own(&own, options, setup.run);
+    job.data = own;
     if (err == OMM_OK) err = sim_replay_run(result, &job);
+    if (own) omm_dataset_close(own);
     if (setup.run) sim_setup_close(&setup);
     sim_evidence_close(&evidence);
     return err;

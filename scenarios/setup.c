@@ -106,9 +106,12 @@ static omm_err fill_config(sim_setup *setup, const sim_setup_options *options,
         .control_ud = options->control_ud};
     OMM_TRY(omm_recipe_from_yaml(&c->recipe, &s->recipe));
     omm_run_coordinator_key(&c->key, &setup->run_seed);
-    OMM_TRY(resolve(&c->model, setup, options->scenario, base_dir, "model", s->model));
+    c->model = options->model;
+    if (!c->model)
+        OMM_TRY(resolve(&c->model, setup, options->scenario, base_dir, "model", s->model));
     if (!options->own)
         OMM_TRY(resolve(&c->train, setup, options->scenario, base_dir, "train", s->train));
+    if (options->skip_test) return OMM_OK;
     return resolve(&c->test, setup, options->scenario, base_dir, "test", s->test);
 }
 

@@ -76,11 +76,28 @@ def write_own_files(folder, port):
     return public["bundle"]["minisign"]
 
 
+def repeated_by_owners(folder, bundle):
+    """Who has a node's data trains its rounds again, to the same bytes; on other data they differ, and nobody else can."""
+    model, data = folder / "base/openmeshmind-tiny-F16.gguf", folder / "base/train.jsonl"
+    own = ["--node-data", data, "-m", model]
+    rounds = [json.loads(line) for line in (bundle / "rounds.jsonl").read_text().splitlines()]
+    names = {n["id"]: n["name"] for n in json.loads((bundle / "run.json").read_text())["nodes"]}
+    done = {(r["round"], names[a["node"]]) for r in rounds for a in r["accepted"]}
+    check(len(done) >= 3, f"accepted: {done}")
+    for number, name in sorted(done):
+        live.run(MESHMIND, "replay", bundle, "--node", name, "--round", number, *own, "--client", name, says=f"identical: node {name}, round {number}")
+    number, name = max(done)
+    other = next(n for n in NODES if n != name)
+    live.run(MESHMIND, "replay", bundle, "--node", name, "--round", number, *own, "--client", other, code=1, says="DIFFERENT: ")
+    live.run(MESHMIND, "replay", bundle, "--node", name, "--round", number, code=3, says="what a node trained on lies with that node")
+
+
 def own_keys(folder):
     trusted = write_own_files(folder, live.free_port())
     digest, bundle = federate(folder, [], [], codes=(0,))
     live.run(MESHMIND, "verify", bundle, "--trust", trusted)
     live.run(MESHMIND, "replay", bundle, "--eval", "--data", folder, says="identical: ")
+    repeated_by_owners(folder, bundle)
     if shutil.which("minisign"):  # as a stranger checks it, without our code
         live.run("minisign", "-V", "-P", trusted, "-m", bundle / "manifest.json")
     run = json.loads((bundle / "run.json").read_text())

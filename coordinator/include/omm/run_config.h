@@ -39,7 +39,7 @@ typedef struct omm_run_config {
     bool has_seed;  /* run_seed = omm_seed_from_u64(seed), and the evidence names it */
     uint64_t seed;
     omm_seed run_seed;
-    const char *model, *test;
+    const char *model, *test; /* test NULL: nothing is judged, by who trains again alone */
     const char *train; /* NULL: the nodes' data is unknown here (service) */
     uint32_t rounds;
     omm_coord_policy policy;

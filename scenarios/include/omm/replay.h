@@ -24,6 +24,9 @@ typedef struct omm_replay_options {
      * model is not in the former. */
     const char *base_dir;
     const char *node; /* name, or at least 8 hex digits of the id */
+    /* Of a service's bundle, for who has them: the node's data, as its node.yaml names them, and its client there (NULL: all
+     * lines); the held-out file is not needed.  model: a file instead of the scenario's; NULL: that. */
+    const char *own_data, *client, *model;
     uint32_t round;
     uint32_t
         steps_max; /* compare only the first steps, by their digests; 0: the whole submission */
@@ -51,7 +54,7 @@ typedef struct omm_replay_result {
     char claim_signed[OMM_DIGEST_HEX_SIZE], claim_repeated[OMM_DIGEST_HEX_SIZE]; /* as text */
 } omm_replay_result;
 
-/* Errors: CONFIG (also: `node` is more than one of them), NOT_FOUND (no such node or submission, files), DIGEST (model or data are not those of the
+/* Errors: CONFIG (also: `node` is more than one of them; own_data of a simulation), UNSUPPORTED (a service's, without own_data), NOT_FOUND (no such node or submission, files), DIGEST (model or data are not those of the
  * run), FORMAT, NOMEM, and those of training.  A difference is no error: see result->equal. */
 OMM_CHECKED omm_err omm_replay(omm_replay_result *result, const omm_replay_options *options);
 
