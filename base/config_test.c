@@ -181,8 +181,9 @@ static void numbers_have_one_spelling(void) {
     } table[] = {{"0", 0},     {"-0", -0.0},   {"0.5", 0.5},     {"5e-1", 0.5},
                  {"0.1", 0.1}, {"1E-3", 1e-3}, {"0.05e+1", 0.5}, {"1e-320", 1e-320}};
     static const char *const refused[] = {
-        ".5",  "5.",    "+0.1", "0x1p-3", "1e",  ".nan",  "nan",    "inf",      ".inf",  "00.1",
-        "0,1", "1e-3f", "--0",  "0_1",    "1 0", "1e999", "-1e999", "0.500001", "-1e-9", "1:30"};
+        ".5",    "5.",   "+0.1",  "0x1p-3", "1e",  ".nan", "nan",   "inf",    ".inf",
+        "00.1",  "0,1",  "1e-3f", "--0",    "0_1", "1 0",  "1e999", "-1e999", "0.500001",
+        "-1e-9", "1:30", "0.",    "0e",     "0e+", "-.1",  "0.1.1", "0e0.1"};
     char text[100];
     recipe r;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
@@ -195,6 +196,19 @@ static void numbers_have_one_spelling(void) {
         CHECK_ERR(omm_config_parse(&r, s_recipe_fields, omm_bytes_str(text), "r", &s_arena),
                   OMM_ERR_CONFIG);
         CHECK(strstr(omm_err_sentence(), "; accepted: number from 0 to 0.5") != NULL);
+    }
+}
+
+/* The ends of a range belong to it. */
+static void limits_are_allowed(void) {
+    static const uint32_t ranks[] = {1, 256};
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
+        char text[40];
+        recipe r;
+        (void)snprintf(text, sizeof text, "{rank: %u, lr: %s}", ranks[i], i ? "0.5" : "0");
+        CHECK_OK(omm_config_parse(&r, s_recipe_fields, omm_bytes_str(text), "r", &s_arena));
+        CHECK_EQ(r.rank, ranks[i]);
+        CHECK(real_is(r.lr, i ? 0.5 : 0));
     }
 }
 
@@ -678,6 +692,7 @@ int main(void) {
     every_kind_is_loaded();
     defaults_are_written();
     numbers_have_one_spelling();
+    limits_are_allowed();
     mistakes_are_named();
     limits_come_first();
     nesting_is_limited();

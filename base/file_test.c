@@ -5,14 +5,20 @@
 #include "omm/mem_count.h"
 #include "omm_test.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -37,13 +43,14 @@ static void check_content(const char *path, const char *want) {
 typedef struct seen {
     char text[4096];
     omm_err answer;
+    const char *at; /* NULL: everywhere */
 } seen;
 
 static omm_err note(void *ud, const char *relative) {
     seen *s = ud;
     size_t used = strlen(s->text);
     snprintf(s->text + used, sizeof s->text - used, "%s\n", relative);
-    return s->answer;
+    return !s->at || strcmp(s->at, relative) == 0 ? s->answer : OMM_OK;
 }
 
 static void check_files(const char *dir, const char *want) {
@@ -137,6 +144,8 @@ static void failed_write_leaves_the_old_file(void) {
     CHECK_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
     CHECK_ERR(omm_file_write(at("full/a"), omm_bytes_of(large, 100000), 0644), OMM_ERR_IO);
     CHECK_ERR(omm_file_write_fast(at("full/new"), omm_bytes_of(large, 100000), 0644), OMM_ERR_IO);
+    CHECK_ERR(omm_file_write_unlisted(at("full/new"), omm_bytes_of(large, 100000), 0644),
+              OMM_ERR_IO);
     CHECK_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
     omm_free(large);
     check_content(at("full/a"), old);
@@ -160,6 +169,12 @@ static void pieces_appear_at_finish(void) {
         check_files(at("pieces"), finish ? "a\n" : "");
     }
     check_content(at("pieces/a"), "one two");
+    CHECK_OK(omm_file_out_open(&out, at("pieces/a"), 0644));
+    const int fd = out.fd;
+    omm_file_out_close(&out);
+    CHECK_EQ(open("/dev/null", O_RDONLY | O_CLOEXEC), fd); /* somebody else's from now on */
+    omm_file_out_close(&out);
+    CHECK_EQ(close(fd), 0);
     CHECK_ERR(omm_file_out_open(&out, at("pieces"), 0644), OMM_ERR_IO); /* a folder */
     omm_file_out_close(&out);
     CHECK_OK(omm_file_out_open(&out, at("pieces/b"), 0644));
@@ -219,7 +234,7 @@ static void write_refuses_what_is_no_file(void) {
     /* No name, and a link to what is no file: refused when the file is opened, before anybody has worked for it. */
     omm_file_out out;
     CHECK_EQ(symlink("/dev/null", at("null")), 0);
-    const char *const nowhere[] = {"", "x/", at("null")};
+    const char *const nowhere[] = {"", "x/", at("r/"), at("null")};
     for (size_t i = 0; i < sizeof nowhere / sizeof *nowhere; i++) {
         CHECK_ERR(omm_file_out_open(&out, nowhere[i], 0644), OMM_ERR_IO);
         omm_file_out_close(&out);
@@ -335,6 +350,9 @@ static void walk_is_in_byte_order(void) {
     seen s = {.answer = OMM_ERR_CANCELLED};
     CHECK_ERR(omm_dir_walk(at("d"), note, &s), OMM_ERR_CANCELLED);
     CHECK(strcmp(s.text, "B\n") == 0);
+    s = (seen){.answer = OMM_ERR_REFUSED_DIGEST, .at = "z/y/x"}; /* what is wrong below is heard */
+    CHECK_ERR(omm_dir_walk(at("d"), note, &s), OMM_ERR_REFUSED_DIGEST);
+    CHECK(strcmp(s.text, "B\na\nb-1\nb.x\nb/10\nb/2\nb0\nz/y/x\n") == 0);
     CHECK_ERR(omm_dir_walk(at("none"), note, &s), OMM_ERR_NOT_FOUND);
     CHECK_ERR(omm_dir_walk(at("d/a"), note, &s), OMM_ERR_IO);
 }
@@ -542,6 +560,30 @@ static void nesting_is_limited(void) {
     CHECK_OK(omm_dir_remove(at("n")));
 }
 
+/* A file whose path is too long to be said is no file that is passed over in silence. */
+static void walk_says_what_is_too_long(void) {
+    enum { LEVELS = 15 };
+    char name[NAME_MAX + 1];
+    seen s = {.answer = OMM_OK};
+    memset(name, 'n', NAME_MAX);
+    name[NAME_MAX] = 0;
+    CHECK_OK(omm_dir_make(at("far")));
+    int fd = open(at("far"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; i <= LEVELS; i++) {
+        const char *folder = i < LEVELS ? name : "the_last_of_its_kind";
+        CHECK_EQ(mkdirat(fd, folder, 0755), 0);
+        const int below = openat(fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        CHECK(below >= 0);
+        close(fd);
+        fd = below;
+    }
+    CHECK_OK(omm_dir_walk(at("far"), note, &s));
+    CHECK_EQ(mkdirat(fd, name, 0755), 0);
+    close(fd);
+    CHECK_ERR(omm_dir_walk(at("far"), note, &s), OMM_ERR_TOO_BIG);
+    CHECK_OK(omm_dir_remove(at("far")));
+}
+
 static void paths_are_joined_and_split(void) {
     static const char *const join[][3] = {{"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"a", "/b", "/b"},
                                           {"", "b", "b"},    {"/", "b", "/b"},   {"a", "", "a/"},
@@ -701,9 +743,103 @@ static void pipes_hold_no_reader(void) {
     omm_buf_fini(&text);
 }
 
+/* As on a file system that makes no files without a name, and promises no room.  False: this kernel lets no process say so. */
+static bool refuse_nameless(void) {
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fallocate, 3, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])), /* the flags */
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_TMPFILE & ~O_DIRECTORY, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EOPNOTSUPP),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    const struct sock_fprog program = {sizeof rules / sizeof *rules, rules};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+/* Its name until it is whole: beside its own, and nobody else's, whatever a process that died has left there. */
+static void is_named_beside(const char *path) {
+    omm_file_out out;
+    struct stat st;
+    char folder[OMM_PATH_MAX], stale[3][OMM_PATH_MAX];
+    CHECK_OK(omm_file_out_open(&out, path, 0600));
+    CHECK(!out.nameless);
+    CHECK_OK(omm_path_dir(folder, out.temporary));
+    CHECK(strncmp(path, folder, strlen(folder)) == 0 && !strchr(path + strlen(folder) + 1, '/'));
+    CHECK_EQ(stat(out.temporary, &st), 0);
+    CHECK_EQ(st.st_mode & 07777, 0600);
+    CHECK_OK(omm_file_out_reserve(&out, 1 << 20)); /* a wish */
+    CHECK_OK(omm_file_out_write(&out, omm_bytes_str("half")));
+    omm_file_out_close(&out);
+    CHECK(!omm_file_exists(path) && !omm_file_exists(out.temporary));
+    char *const number = strrchr(out.temporary, '.') + 1;
+    const unsigned long serial = strtoul(number, NULL, 10);
+    for (unsigned long i = 0; i < 3; i++) {
+        *number = 0;
+        (void)snprintf(stale[i], OMM_PATH_MAX, "%.4000s%lu", out.temporary, serial + 1 + i);
+        const int fd = open(stale[i], O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+        CHECK(fd >= 0 && write(fd, "left", 4) == 4 && close(fd) == 0);
+    }
+    CHECK_OK(omm_file_write(path, omm_bytes_str("whole"), 0644));
+    check_content(path, "whole");
+    for (size_t i = 0; i < 3; i++) {
+        check_content(stale[i], "left");
+        CHECK_OK(omm_file_remove(stale[i]));
+    }
+    CHECK_OK(omm_file_remove(path));
+}
+
+/* Then a file has another name until it is whole, and all that is said of files holds. */
+static void without_nameless_files(void) {
+    int status = 0;
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        char deep[OMM_PATH_MAX], part[NAME_MAX];
+        if (!refuse_nameless()) _exit(2);
+        is_named_beside(at("named"));
+        memset(part, 'd', sizeof part); /* a folder whose path is longer than any name */
+        (void)snprintf(deep, sizeof deep, "deep/%.200s/%.200s", part, part);
+        CHECK_OK(omm_dir_make(at(deep)));
+        CHECK_OK(omm_path_join(deep, at(deep), "file"));
+        is_named_beside(deep);
+        CHECK_OK(omm_dir_remove(at("deep")));
+        CHECK_OK(omm_dir_remove(at("long")));
+        CHECK_OK(omm_dir_remove(at("w")));
+        longest_name_is_written_again();
+        write_replaces_whole_files();
+        CHECK_OK(omm_dir_remove(at("c")));
+        create_never_overwrites();
+        failed_write_leaves_the_old_file();
+        CHECK_OK(omm_dir_remove(at("pieces")));
+        pieces_appear_at_finish();
+        _exit(0);
+    }
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 2)
+        printf("no file system without nameless files here\n");
+    else
+        CHECK_EQ(WEXITSTATUS(status), 0);
+}
+
+static omm_err count_any(void *ud, const char *name) {
+    (void)name;
+    ++*(size_t *)ud;
+    return OMM_OK;
+}
+
+static size_t open_files(void) {
+    size_t count = 0;
+    CHECK_OK(omm_dir_names("/proc/self/fd", count_any, &count));
+    return count;
+}
+
 int main(void) {
     CHECK(mkdtemp(s_root) != NULL);
     umask(022);
+    const size_t files = open_files();
     stale_temporary_does_not_stand_in_the_way();
     longest_name_is_written_again();
     write_replaces_whole_files();
@@ -711,6 +847,7 @@ int main(void) {
     create_has_one_winner();
     failed_write_leaves_the_old_file();
     pieces_appear_at_finish();
+    without_nameless_files();
     room_is_reserved();
     append_adds_to_a_file_that_is_there();
     write_refuses_what_is_no_file();
@@ -723,6 +860,7 @@ int main(void) {
     walk_refuses_links_and_special_files();
     folders_are_made_and_removed();
     nesting_is_limited();
+    walk_says_what_is_too_long();
     paths_are_joined_and_split();
     path_stays_inside();
     maps_show_files();
@@ -733,5 +871,6 @@ int main(void) {
     CHECK_EQ(chdir("/"), 0);
     CHECK_OK(omm_dir_remove(s_root));
     CHECK_EQ(omm_mem_live(), 0);
+    CHECK_EQ(open_files(), files); /* every one is closed again, whatever failed */
     return 0;
 }

@@ -72,6 +72,11 @@ static void test_file(void) {
     CHECK(omm_digest_equal(&d, &want));
     unlink(path);
     CHECK_ERR(omm_hash_file(&d, path), OMM_ERR_NOT_FOUND);
+    /* What cannot be read to its end has no digest: nothing is at the first address of a process. */
+    const omm_digest before = d;
+    CHECK_ERR(omm_hash_file(&d, "/proc/self/mem"), OMM_ERR_IO);
+    CHECK_ERR(omm_sha256_file(&d, "/proc/self/mem"), OMM_ERR_IO);
+    CHECK(omm_digest_equal(&d, &before));
     CHECK_ERR(omm_sha256_file(&d, "/tmp"), OMM_ERR_IO);
     CHECK(omm_digest_equal(&d, &want)); /* unchanged on error */
 }

@@ -195,6 +195,7 @@ static void members_are_typed(void) {
 
     CHECK_ERR(omm_json_get_str(&s, o, "none"), OMM_ERR_NOT_FOUND);
     CHECK(strcmp(omm_err_sentence(), "member \"none\" is missing") == 0);
+    CHECK_ERR(omm_json_get_digest(d, o, "none"), OMM_ERR_NOT_FOUND);
     CHECK_ERR(omm_json_get_int(&i, o, "s", 0, 9), OMM_ERR_FORMAT);
     CHECK(strcmp(omm_err_sentence(), "member \"s\": want an integer, found a string") == 0);
     CHECK_ERR(omm_json_get_int(&i, o, "i", 6, 9), OMM_ERR_FORMAT);

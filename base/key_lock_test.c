@@ -2,6 +2,7 @@
 #include "omm/key_lock.h"
 
 #include "omm/file.h"
+#include "omm/mem.h"
 #include "omm_test.h"
 
 #include <sys/stat.h>
@@ -82,6 +83,15 @@ int main(void) {
               OMM_ERR_SIGNATURE);
     CHECK_ERR(omm_key_load(&back, path_of("key")), OMM_ERR_FORMAT);
     CHECK_ERR(omm_key_is_locked(&locked, path_of("none")), OMM_ERR_NOT_FOUND);
+    static char large[5000]; /* no lock is as large, and neither is text */
+    memset(large, ' ', sizeof large);
+    CHECK_OK(omm_file_write_fast(path_of("large"), omm_bytes_of(large, sizeof large), 0600));
+    CHECK_OK(omm_file_write_fast(path_of("text"), omm_bytes_str("a key?"), 0600));
+    CHECK_OK(omm_key_is_locked(&locked, path_of("large")));
+    CHECK(!locked);
+    locked = true;
+    CHECK_OK(omm_key_is_locked(&locked, path_of("text")));
+    CHECK(!locked);
 
     omm_buf file;
     omm_buf_init(&file, 8192);
@@ -126,5 +136,6 @@ int main(void) {
               OMM_ERR_STATE);
     CHECK_OK(omm_dir_remove(s_dir));
     omm_buf_fini(&file);
+    CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }

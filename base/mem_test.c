@@ -120,6 +120,8 @@ static void arena_has_a_limit(void) {
     CHECK(omm_arena_alloc(&arena, 10001, 1) == NULL);
     CHECK(omm_arena_alloc(&arena, SIZE_MAX, 1) == NULL);
     CHECK(omm_arena_alloc(&arena, SIZE_MAX / 2, 3) == NULL);
+    CHECK(omm_arena_alloc(&arena, SIZE_MAX / 2 + 2, 2) ==
+          NULL); /* 2 bytes, where it wraps around */
     CHECK_EQ(omm_mem_live(), 0);
     size_t got = 0;
     while (omm_arena_alloc(&arena, 100, 1)) got += 100;

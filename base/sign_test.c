@@ -168,6 +168,8 @@ static void test_key_file_refusals(void) {
     check_load_refused(path, "{}", OMM_ERR_NOT_FOUND);
     check_load_refused(path, "not json", OMM_ERR_FORMAT);
     check_load_refused(path, "", OMM_ERR_FORMAT);
+    check_load_refused(path, "[]", OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "is no key; accepted: a file that keygen has written"));
     CHECK_OK(omm_file_remove(path));
 }
 
@@ -209,6 +211,25 @@ static void test_minisign_goldens(void) {
     CHECK_ERR(omm_minisign_verify(&key.public_key, omm_bytes_str(OUR_SIG "x\n"), data),
               OMM_ERR_FORMAT);
     omm_buf_fini(&out);
+}
+
+/* Lines may end as they do on Windows, each of them. */
+static void test_minisign_line_ends(void) {
+    const omm_key key = key_of(7);
+    const omm_bytes data = omm_bytes_str(MESSAGE);
+    char text[2 * sizeof OUR_SIG];
+    size_t size = 0;
+    for (const char *at = OUR_SIG; *at; at++) {
+        if (*at == '\n') text[size++] = '\r';
+        text[size++] = *at;
+    }
+    CHECK_EQ(size, sizeof OUR_SIG - 1 + 4);
+    CHECK_OK(omm_minisign_verify(&key.public_key, omm_bytes_of(text, size), data));
+    CHECK_OK(omm_minisign_verify(&key.public_key, omm_bytes_of(text, size - 2), data));
+    text[size] = '\r'; /* a line more */
+    text[size + 1] = '\n';
+    CHECK_ERR(omm_minisign_verify(&key.public_key, omm_bytes_of(text, size + 2), data),
+              OMM_ERR_FORMAT);
 }
 
 static void test_minisign_in_pieces(void) {
@@ -291,6 +312,7 @@ int main(void) {
     test_key_file_refusals();
     test_minisign_public();
     test_minisign_goldens();
+    test_minisign_line_ends();
     test_minisign_in_pieces();
     test_minisign_tamper();
     test_minisign_limits();

@@ -50,8 +50,40 @@ static void mended(void) {
     CHECK_EQ(text[0], 0);
 }
 
+/* Nothing that a terminal takes for a command is left, everything else is; and it ends where there is no more room. */
+static void cleaned(void) {
+    static const char sample[] = "a\x1b[2J\tb\xc3\xa9\xc2\x9b\x31m\xc2\xa0\x7f\xf0\x9f\x90\xb1\r\n";
+    static const char want[] = "a?[2J?b\xc3\xa9?1m\xc2\xa0?\xf0\x9f\x90\xb1??";
+    char out[sizeof sample + 1];
+    for (size_t size = 1; size <= sizeof out; size++) {
+        memset(out, 'x', sizeof out);
+        omm_utf8_clean(out, size, sample);
+        const size_t fits = size - 1 < sizeof want - 1 ? size - 1 : sizeof want - 1;
+        CHECK_EQ(strlen(out), fits);
+        CHECK(same_bytes(out, want, fits));
+        for (size_t i = size; i < sizeof out; i++) CHECK_EQ(out[i], 'x');
+    }
+    for (unsigned code = 1; code < 0x800; code++) {
+        uint8_t text[5] = {0};
+        const bool is_control = code < 0x20 || (code >= 0x7f && code < 0xa0);
+        (void)spell(text, code);
+        omm_utf8_clean(out, sizeof out, (const char *)text);
+        CHECK(strcmp(out, is_control ? "?" : (const char *)text) == 0);
+    }
+}
+
+/* Characters, and each byte that is part of none. */
+static void counted(void) {
+    static const char text[] = "a\xc3\xa9\xff\xe2\x82z\xf0\x9f\x90\xb1\xc3";
+    CHECK_EQ(omm_utf8_count(omm_bytes_of(text, sizeof text - 1)), 8);
+    CHECK_EQ(omm_utf8_count(omm_bytes_of(text, 3)), 2);
+    CHECK_EQ(omm_utf8_count(omm_bytes_of(NULL, 0)), 0);
+}
+
 int main(void) {
     mended();
+    cleaned();
+    counted();
     every_character();
     nothing_else();
     return 0;

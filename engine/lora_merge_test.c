@@ -52,9 +52,12 @@ static omm_lora adapter(const omm_model *model, const char *targets, uint32_t ra
     return lora;
 }
 
+static uint32_t s_alignment; /* 0: the usual one */
+
 static void open_rig(rig *r, omm_format format) {
     omm_buf_init(&r->file, FILE_MAX);
-    tiny_model_write(&r->file, &(tiny_options){.format = format, .file_type = true});
+    tiny_model_write(
+        &r->file, &(tiny_options){.format = format, .file_type = true, .alignment = s_alignment});
     CHECK_OK(omm_gguf_open_bytes(&r->gguf, omm_buf_view(&r->file)));
     CHECK_OK(omm_model_load(&r->model, &r->gguf));
     r->one = adapter(&r->model, "all", 5, 1.7f);
@@ -436,28 +439,38 @@ static void test_refusals(void) {
     close_rig(&r);
 }
 
-/* A disk without room for the last byte, which is of a tensor that stays as it is. */
-static void test_full_disk(void) {
-    struct rlimit old;
-    rig r;
+static void expect_file(const char *text) {
     omm_buf file;
-    open_rig(&r, OMM_FORMAT_F32);
     omm_buf_init(&file, FILE_MAX);
+    CHECK_OK(omm_file_read(&file, s_path));
+    CHECK(omm_bytes_equal(omm_buf_view(&file), omm_bytes_str(text)));
+    omm_buf_fini(&file);
+}
+
+/* A disk without room for some of the last bytes: of a tensor that stays as it is, or of what fills the space behind the last
+ * one. */
+static void test_full_disk(const char *type) {
+    enum { LAST = 32 };
+    struct rlimit old;
+    uint64_t whole = 0, size = 0;
+    rig r;
+    open_rig(&r, OMM_FORMAT_F32);
+    CHECK_OK(merge(&r, OMM_ISA_SCALAR, 1, type));
+    CHECK_OK(omm_file_size(&whole, s_path));
     CHECK_OK(omm_file_write_fast(s_path, omm_bytes_str("old"), 0644));
     CHECK_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
-    const struct rlimit small = {r.file.size - 1, old.rlim_max}; /* as large as what is merged */
     CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
-    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
-    const omm_err err = merge(&r, OMM_ISA_SCALAR, 1, NULL);
-    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &old), 0);
-    CHECK_ERR(err, OMM_ERR_IO);
-    CHECK_OK(omm_file_read(&file, s_path));
-    CHECK(omm_bytes_equal(omm_buf_view(&file), omm_bytes_str("old")));
-    CHECK_OK(merge(&r, OMM_ISA_SCALAR, 1, NULL));
-    file.size = 0;
-    CHECK_OK(omm_file_read(&file, s_path));
-    CHECK_EQ(file.size, r.file.size);
-    omm_buf_fini(&file);
+    for (rlim_t room = whole - LAST; room < whole; room++) {
+        const struct rlimit small = {room, old.rlim_max}; /* as large as what is merged */
+        CHECK_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+        const omm_err err = merge(&r, OMM_ISA_SCALAR, 1, type);
+        CHECK_EQ(setrlimit(RLIMIT_FSIZE, &old), 0);
+        CHECK_ERR(err, OMM_ERR_IO);
+        expect_file("old");
+    }
+    CHECK_OK(merge(&r, OMM_ISA_SCALAR, 1, type));
+    CHECK_OK(omm_file_size(&size, s_path));
+    CHECK_EQ(size, whole);
     close_rig(&r);
 }
 
@@ -472,7 +485,10 @@ int main(void) {
     test_types();
     test_logits();
     test_refusals();
-    test_full_disk();
+    test_full_disk(NULL);
+    s_alignment = 4096;
+    test_full_disk(NULL);
+    test_full_disk("F16");
     CHECK_OK(omm_file_remove(s_path));
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

@@ -850,6 +850,16 @@ static void test_read_ahead(const omm_compute *c) {
     omm_gguf_close(&g);
 }
 
+/* Copies that were closed are not in this process any more, or a machine would keep the memory of each. */
+static void test_nothing_mapped(void) {
+    omm_buf maps;
+    omm_buf_init(&maps, 16 << 20);
+    CHECK_OK(omm_file_read(&maps, "/proc/self/maps"));
+    CHECK_OK(omm_buf_append(&maps, "", 1));
+    CHECK(strstr((const char *)maps.data, s_dir) == NULL);
+    omm_buf_fini(&maps);
+}
+
 int main(void) {
     omm_compute c;
     omm_isa best;
@@ -873,6 +883,7 @@ int main(void) {
     test_split();
     test_split_owners();
     test_read_ahead(&c);
+    test_nothing_mapped();
     omm_compute_fini(&c);
     CHECK_OK(omm_dir_remove(s_dir));
     CHECK_EQ(omm_mem_live(), 0);

@@ -108,6 +108,7 @@ static void layer(tiny *t, unsigned i) {
 void tiny_model_write(omm_buf *out, const tiny_options *options) {
     tiny t = {.o = options};
     omm_gguf_writer_init(&t.w);
+    if (options->alignment) omm_gguf_put_alignment(&t.w, options->alignment);
     if (!is(options->skip, "general.architecture"))
         omm_gguf_put_text(&t.w, "general.architecture",
                           options->architecture ? options->architecture : "llama");

@@ -31,6 +31,7 @@ typedef struct tiny_options {
     uint32_t value;           /* ... by this */
     const char *scaling;      /* llama.rope.scaling.type */
     bool file_type;           /* general.file_type, 0 */
+    uint32_t alignment;       /* of tensors; 0: the usual one */
 } tiny_options;
 
 /* Append the file; aborts when out of memory. */

@@ -585,9 +585,12 @@ static omm_digest digest_of(const recipe *r) {
     return digest;
 }
 
-/* Of the same vocabulary the same; of any other another. */
+/* Of the same vocabulary the same, in every version: runs and their bundles name it.  Of any other another. */
 static void test_digest(void) {
     enum { GPT2 = 6, COUNT = 9 };
+    static const char *const known[] = {
+        "a835e1f7596fe1acd56bd3d42ded45aa2d1a79018bf49ffbf8b8adc441aeb540",
+        "6b4ac8d8c327adc1c2993bb869e8f63deae79b5ddfcb0b449a20c13a013fc332"};
     recipe r[COUNT];
     omm_digest digests[COUNT];
     for (size_t i = 0; i < COUNT; i++) r[i] = i < GPT2 ? s_gpt2 : s_llama;
@@ -603,6 +606,12 @@ static void test_digest(void) {
         digests[i] = digest_of(&r[i]);
         CHECK(omm_digest_equal(&digests[i], &again));
         for (size_t k = 0; k < i; k++) CHECK(!omm_digest_equal(&digests[k], &digests[i]));
+    }
+    for (size_t i = 0; i < 2; i++) {
+        char hex[OMM_DIGEST_HEX_SIZE];
+        omm_digest_hex(hex, &digests[i == 0 ? 0 : GPT2]);
+        if (strcmp(hex, known[i]) != 0) fprintf(stderr, "digest %s\n", hex);
+        CHECK(strcmp(hex, known[i]) == 0);
     }
 }
 

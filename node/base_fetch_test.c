@@ -97,6 +97,36 @@ static void test_store(void) {
     CHECK_OK(omm_file_remove(s.path));
 }
 
+/* Its owner's files keep their names, however near these are to a model's. */
+static void test_names_of_others(void) {
+    static const char *const ends[] = {
+        "",           ".gguf.sha256",    "-notes.gguf",          "-notes.part",
+        "a.gguf",     "-00001.gguf",     "-00001-of-00002.gg",   "-00001-of-00002.gguf.part",
+        ".part.gguf", "-00001-of-.gguf", "-00001_of_00002.gguf", "-0001-of-000002.part"};
+    enum { NAMES = sizeof ends / sizeof *ends, ALL = NAMES + 2 };
+    const omm_base_model base = model();
+    char hex[OMM_DIGEST_HEX_SIZE], name[128], path[ALL][OMM_PATH_MAX];
+    base_store s;
+    omm_digest_hex(hex, &s_pieces[0]);
+    for (size_t i = 0; i < ALL; i++) {
+        (void)snprintf(name, sizeof name, "%s%s", hex, i < NAMES ? ends[i] : ".gguf");
+        if (i == NAMES) (void)snprintf(name, sizeof name, "%.63s.gguf", hex);
+        if (i == NAMES + 1) name[0] = 'A'; /* as no digest is written */
+        CHECK_OK(omm_path_join(path[i], s_folder, name));
+        CHECK_OK(omm_file_write_fast(path[i], omm_bytes_str("mine"), 0600));
+    }
+    CHECK_OK(base_store_open(&s, s_folder, &base));
+    put(&s, BYTES, 1 << 20);
+    CHECK_OK(base_store_finish(&s));
+    base_store_close(&s);
+    for (size_t i = 0; i < ALL; i++) {
+        if (!omm_file_exists(path[i])) fprintf(stderr, "removed %s\n", path[i]);
+        CHECK(omm_file_exists(path[i]));
+        CHECK_OK(omm_file_remove(path[i]));
+    }
+    CHECK_OK(omm_file_remove(s.path));
+}
+
 /* The pieces are right and the whole is not what the manifest says: nothing gets the name. */
 static void test_wrong_whole(void) {
     omm_base_model base = model();
@@ -324,6 +354,8 @@ static void test_addresses(void) {
         "1.1.1.1",         "9.255.255.255", "11.0.0.0",     "100.63.255.255", "100.128.0.0",
         "128.0.0.1",       "172.15.0.1",    "172.32.0.1",   "192.167.0.1",    "198.20.0.1",
         "223.255.255.255", "2a00:1450::1",  "2606:4700::1", "::ffff:1.1.1.1", "64:ff9b::101:101"};
+    CHECK(
+        mirror_is_private(&(struct sockaddr){.sa_family = AF_UNIX})); /* of no kind that is known */
     for (size_t i = 0; i < sizeof closed / sizeof *closed; i++)
         if (!is_private(closed[i])) check_failed(closed[i], __FILE__, __LINE__);
     for (size_t i = 0; i < sizeof open / sizeof *open; i++)
@@ -494,17 +526,28 @@ enum { PAUSES = 20, PAUSE_MS = 13 * 3600 * 1000 };
 static unsigned
     s_pauses; /* sleeps at a time when it must pause; after PAUSES of them it may go on */
 static uint64_t s_end_ms = 100000; /* it is stopped then */
-static bool s_room_later;          /* files may grow again when it has slept */
+
+/* How much room files have from some time on, in chunks; -1: all that they want. */
+typedef struct room {
+    uint64_t at_ms;
+    int chunks;
+} room;
+static const room *s_room; /* what comes next; NULL: nothing */
+
 static void test_sleep(void *ud, uint64_t ms) {
     (void)ud;
-    if (s_room_later) limit_files(-1);
-    s_room_later = false;
+    if (s_room && atomic_load(&s_now) + ms >= s_room->at_ms) {
+        limit_files(s_room->chunks < 0 ? -1 : s_room->chunks * (int64_t)OMM_CHUNK_BYTES);
+        s_room = s_room->chunks < 0 ? NULL : s_room + 1;
+    }
     if (atomic_load(&s_wall_ms) > 0 && ++s_pauses == PAUSES) atomic_store(&s_wall_ms, 0);
     if (atomic_fetch_add(&s_now, ms) + ms > s_end_ms) atomic_store(&s_stop, true);
 }
 
 static const char *s_mirror;           /* NULL: none */
 static const omm_guest_rules *s_guest; /* the same */
+
+static const omm_log *s_log; /* the same */
 
 static int s_asked; /* to be let in, in the last fetch */
 
@@ -546,6 +589,7 @@ static omm_err fetch_into(const char *name, omm_base_fetch_result *result, lie w
                                       .private_mirrors = true,
                                       .guest = s_guest,
                                       .guest_root = "/nonexistent",
+                                      .log = s_log,
                                       .clock = clock,
                                       .stop = &s_stop};
     const omm_err err = omm_base_fetch(result, &o);
@@ -591,15 +635,49 @@ static void test_cut_model(void) {
     CHECK(chunks > 0);
 }
 
-/* A disk without room for a while: it stands still, and goes on when there is some. */
+typedef struct waits {
+    size_t count;
+    long long ms[16];
+} waits;
+
+/* How long it says that it waits for room. */
+static void hear_waits(void *ud, omm_log_level level, const char *line) {
+    static const char key[] = " again_ms=";
+    waits *w = ud;
+    if (level != OMM_LOG_ERROR || !strstr(line, " base_stands_still ")) return;
+    CHECK(strstr(line, key) != NULL && w->count < sizeof w->ms / sizeof *w->ms);
+    w->ms[w->count++] = strtoll(strstr(line, key) + strlen(key), NULL, 10);
+}
+
+/* A disk without room for a while, twice: it stands still, asks less and less often, and goes on when there is some. */
 static void test_full_for_a_while(void) {
+    static const room later[] = {{61000, 6}, {64000, -1}};
+    static const long long want[] = {1000, 2000, 4000, 8000, 16000, 30000, 1000, 2000};
     omm_base_fetch_result result;
+    waits w = {0};
+    const omm_log log = {
+        .level = OMM_LOG_ERROR, .clock = omm_clock_system(), .sink = hear_waits, .ud = &w};
     int chunks = 0;
     limit_files(3 * (int64_t)OMM_CHUNK_BYTES);
-    s_room_later = true;
+    s_room = later;
+    s_log = &log;
     CHECK_OK(fetch_into("full", &result, LIE_NONE, &chunks));
-    CHECK(!s_room_later);
+    s_log = NULL;
+    CHECK(!s_room);
     check_model(&result);
+    CHECK_EQ(w.count, sizeof want / sizeof *want);
+    for (size_t i = 0; i < w.count; i++) CHECK_EQ(w.ms[i], want[i]);
+}
+
+/* Without room for the manifest there is nothing to go on from: that is an error. */
+static void test_full_at_once(void) {
+    omm_base_fetch_result result;
+    int chunks = 0;
+    limit_files(0);
+    const omm_err err = fetch_into("at-once", &result, LIE_NONE, &chunks);
+    limit_files(-1);
+    CHECK_ERR(err, OMM_ERR_IO);
+    CHECK(chunks == 0 && !result.path[0]);
 }
 
 /* A mirror that gives half of the model, and then its owner needs the machine: the connection is given up at once, though the
@@ -773,6 +851,7 @@ int main(void) {
     for (int i = 0; i < BYTES; i++) s_file[i] = (uint8_t)((uint32_t)i * 2654435761u >> 24);
     (void)model();
     test_store();
+    test_names_of_others();
     test_wrong_whole();
     test_two_nodes();
     test_split();
@@ -784,11 +863,13 @@ int main(void) {
     test_cut_model();
     test_door_of_a_model();
     test_full_for_a_while();
+    test_full_at_once();
     if (has_mirrors())
         test_pause();
     else
         printf("no mirrors here: %s\n", omm_err_sentence());
     omm_free(s_file);
     CHECK_OK(omm_dir_remove(s_folder));
+    CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }

@@ -67,6 +67,8 @@ static void hours(void) {
     CHECK(has("12:00-13:30", 13, 29));
     CHECK(!has("12:00-13:30", 13, 30));
     CHECK(!has("12:00-13:30", 0, 0));
+    CHECK(has("22:17-07:48", 22, 17) && has("22:17-07:48", 7, 47));
+    CHECK(!has("22:17-07:48", 22, 16) && !has("22:17-07:48", 7, 48));
     CHECK(has("12:00-13:00,20:00-24:00", 23, 59));
     CHECK(!has("12:00-13:00,20:00-24:00", 0, 0));
     CHECK_EQ(hours_of("00:00-01:00,02:00-03:00,04:00-05:00,06:00-07:00").count, 4);
@@ -79,6 +81,9 @@ static void hours(void) {
         "24:00-07:00",
         "25:00-07:00",
         "22:60-07:00",
+        "22:0a-07:00", /* no digit where one must be */
+        "22:00-07:0:",
+        "22:00-07:0",
         "7:00-08:00",
         "22:00-22:00",
         "22:00-07:00 ",
@@ -223,6 +228,47 @@ static void load(void) {
     CHECK_EQ(guest.load_percent, 51);
 }
 
+/* Every way to be busy counts, each once; to wait for a disk, or for the machine below, is none. */
+static void kinds_of_load(void) {
+    static const size_t more[8] = {7, 6, 5, 30, 20, 4, 3, 25}; /* 25 of 100 */
+    const omm_guest_rules rules = omm_guest_rules_default();
+    omm_guest guest;
+    machine_new();
+    omm_guest_init(&guest, &rules, s_root);
+    put("/proc/self/stat", "7 (a) S 1 2 3 4 5 6 7 8 9 10 3 2 0 0\n");
+    for (size_t time = 0; time < 2; time++) {
+        char text[200] = "cpu ";
+        for (size_t i = 0; i < 8; i++)
+            (void)snprintf(text + strlen(text), sizeof text - strlen(text), " %zu",
+                           100 * (i + 1) + time * more[i]);
+        put("/proc/stat", text);
+        if (time == 1) put("/proc/self/stat", "7 (a) S 1 2 3 4 5 6 7 8 9 10 5 4 0 0\n");
+        (void)omm_guest_look(&guest, 1000 + 5000 * time, 0);
+    }
+    CHECK(guest.view.knows_load);
+    CHECK_EQ(guest.load_percent, 21); /* 4 of them ours, in both of its kinds */
+}
+
+/* What is ours is counted at other moments than what all do, and may be more; where it is not known, nothing is said. */
+static void own_load(void) {
+    static const char *const unknown[] = {"no bracket", "7 (a) S 1 2 3 4 5 6 7 8 9 10 5\n",
+                                          "7 (a) S 1 2 3 4 5 6 7 8 9 10 x 5\n",
+                                          "7 (a) S 1 2 3 4 5 6 7 8 9 10 5 x\n", "7 (a) S 1\n"};
+    const omm_guest_rules rules = omm_guest_rules_default();
+    omm_guest guest;
+    machine_new();
+    omm_guest_init(&guest, &rules, s_root);
+    ticks(100, 0, 100, 50);
+    (void)omm_guest_look(&guest, 1000, 0);
+    ticks(130, 0, 170, 81);
+    CHECK_EQ(omm_guest_look(&guest, 6000, 0)->pause, OMM_GUEST_GO);
+    CHECK_EQ(guest.load_percent, 0);
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        put("/proc/self/stat", unknown[i]);
+        CHECK(!omm_guest_look(&guest, 11000 + 5000 * i, 0)->knows_load);
+    }
+}
+
 /* ---- network ---- */
 
 #define HEAD "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n"
@@ -319,6 +365,8 @@ int main(void) {
     power();
     heat();
     load();
+    kinds_of_load();
+    own_load();
     network();
     pace();
     CHECK_OK(omm_dir_remove(s_root));

@@ -1,4 +1,5 @@
-/* A mirror that takes no connection is left after connect_s; one that took it may think for longer. */
+/* A mirror that takes no connection is left after connect_s; one that took it may think for longer.  Where it may send
+ * whoever asks, and what is taken of a file. */
 #include "mirror.h"
 
 #include "omm/clock.h"
@@ -10,6 +11,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -29,6 +31,19 @@ enum {
 
 static omm_err take(void *ud, omm_bytes bytes) {
     *(size_t *)ud += bytes.size;
+    return OMM_OK;
+}
+
+/* Of the file, from `from` on. */
+typedef struct rest {
+    size_t from, got;
+} rest;
+
+static omm_err take_rest(void *ud, omm_bytes bytes) {
+    rest *r = ud;
+    CHECK(r->from + r->got + bytes.size <= BODY_BYTES);
+    CHECK(bytes.size == 0 || same_bytes(bytes.data, &BODY[r->from + r->got], bytes.size));
+    r->got += bytes.size;
     return OMM_OK;
 }
 
@@ -180,6 +195,130 @@ static void test_other_status(void) {
     }
 }
 
+/* ---- redirects ---- */
+
+enum { ROUNDS = 40 };
+
+/* It sends whoever asks to `place` for ROUNDS times, and then the file. */
+typedef struct sender {
+    int door;
+    const char *place;
+    atomic_uint asked;
+} sender;
+
+static void *send_on(void *ud) {
+    sender *s = ud;
+    for (;;) {
+        char question[4096], answer[256];
+        const int fd = accept(s->door, NULL, NULL);
+        if (fd < 0) return NULL; /* shut down */
+        if (recv(fd, question, sizeof question, 0) > 0) {
+            const bool sends = atomic_fetch_add(&s->asked, 1) < ROUNDS;
+            const int size =
+                sends ? snprintf(answer, sizeof answer,
+                                 "HTTP/1.1 302 Found\r\nLocation: %s\r\nContent-Length: 0\r\n"
+                                 "Connection: close\r\n\r\n",
+                                 s->place)
+                      : snprintf(answer, sizeof answer,
+                                 "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n" BODY);
+            CHECK_EQ(send(fd, answer, (size_t)size, MSG_NOSIGNAL), size);
+        }
+        close(fd);
+    }
+}
+
+/* It is followed to nothing but other addresses of mirrors, and not for ever. */
+static void sent_on(const char *place, unsigned asked) {
+    unsigned port;
+    size_t got;
+    pthread_t thread;
+    sender s = {.door = listen_at(&port), .place = place};
+    CHECK_EQ(pthread_create(&thread, NULL, send_on, &s), 0);
+    CHECK_ERR(fetch(port, &got), OMM_ERR_MISMATCH);
+    CHECK_EQ(got, 0);
+    CHECK_EQ(shutdown(s.door, SHUT_RDWR), 0);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    CHECK_EQ(atomic_load(&s.asked), asked);
+    close(s.door);
+}
+
+static void test_redirects(void) {
+    sent_on("/m", MIRROR_REDIRECTS_MAX + 1);
+    sent_on("file:///etc/passwd", 1);
+    sent_on("ftp://127.0.0.1/m", 1);
+    sent_on("gopher://127.0.0.1/m", 1);
+}
+
+/* A private address is not even connected to. */
+static void test_private(void) {
+    unsigned port;
+    size_t got = 0;
+    char url[64];
+    const int door = listen_at(&port);
+    (void)snprintf(url, sizeof url, "http://127.0.0.1:%u/m", port);
+    const mirror_get get = {.url = url,
+                            .size = BODY_BYTES,
+                            .connect_s = CONNECT_S,
+                            .stall_s = NEVER_S,
+                            .take = take,
+                            .may_go_on = may_go_on,
+                            .ud = &got};
+    CHECK_ERR(mirror_fetch(&get), OMM_ERR_MISMATCH);
+    CHECK(strstr(omm_err_sentence(), "at an address of a private network"));
+    struct pollfd p = {.fd = door, .events = POLLIN};
+    CHECK_EQ(poll(&p, 1, 0), 0);
+    CHECK_EQ(got, 0);
+    close(door);
+}
+
+/* ---- the rest of a file ---- */
+
+/* It knows parts, or sends all of the file whatever it is asked. */
+typedef struct parts {
+    int door;
+    bool knows;
+    char question[4096];
+} parts;
+
+static void *give_rest(void *ud) {
+    parts *s = ud;
+    char answer[256];
+    const int fd = accept(s->door, NULL, NULL);
+    CHECK(fd >= 0);
+    CHECK(recv(fd, s->question, sizeof s->question - 1, 0) > 0);
+    const char *body = s->knows ? &BODY[4] : BODY;
+    const int size = snprintf(answer, sizeof answer, "HTTP/1.1 %s\r\nContent-Length: %zu\r\n\r\n%s",
+                              s->knows ? "206 Part" : "200 OK", strlen(body), body);
+    CHECK_EQ(send(fd, answer, (size_t)size, MSG_NOSIGNAL), size);
+    close(fd);
+    return NULL;
+}
+
+/* It asks for what is missing, and takes that alone. */
+static void test_rest(bool knows) {
+    unsigned port;
+    pthread_t thread;
+    char url[64];
+    rest r = {.from = 4};
+    parts s = {.door = listen_at(&port), .knows = knows};
+    (void)snprintf(url, sizeof url, "http://127.0.0.1:%u/m", port);
+    const mirror_get get = {.url = url,
+                            .from = r.from,
+                            .size = BODY_BYTES,
+                            .may_be_private = true,
+                            .connect_s = CONNECT_S,
+                            .stall_s = NEVER_S,
+                            .take = take_rest,
+                            .may_go_on = may_go_on,
+                            .ud = &r};
+    CHECK_EQ(pthread_create(&thread, NULL, give_rest, &s), 0);
+    CHECK_OK(mirror_fetch(&get));
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    CHECK(strstr(s.question, "\r\nRange: bytes=4-9\r\n"));
+    CHECK_EQ(r.got, BODY_BYTES - r.from);
+    close(s.door);
+}
+
 int main(void) {
     size_t got;
     if (fetch(1, &got) == OMM_ERR_UNSUPPORTED) {
@@ -190,6 +329,10 @@ int main(void) {
     test_slow_answer();
     test_other_status();
     test_long_header();
+    test_redirects();
+    test_private();
+    test_rest(true);
+    test_rest(false);
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }

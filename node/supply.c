@@ -50,7 +50,12 @@ static omm_err load_data(supply *s) {
     omm_err err = omm_tokenizer_open(&s->tokenizer, &gguf);
     omm_gguf_close(&gguf);
     OMM_TRY(err);
-    OMM_TRY(omm_dataset_load(&s->own_data, s->files.data, s->tokenizer, &options));
+    err = omm_dataset_load(&s->own_data, s->files.data, s->tokenizer, &options);
+    if (err != OMM_OK) { /* it is tried again with the next offer, from the beginning */
+        omm_tokenizer_close(s->tokenizer);
+        s->tokenizer = NULL;
+        return err;
+    }
     s->data = s->own_data;
     return OMM_OK;
 }

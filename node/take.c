@@ -281,15 +281,21 @@ omm_declined node_declined_by(omm_err err, omm_declined otherwise) {
     }
 }
 
+/* Another run of the same coordinator: what we counted belongs to the old one.  Both or neither: the old count would refuse
+ * rounds of the new run. */
+static omm_err keep_run(omm_node *node, const void *ud) {
+    const char *run_id = ud;
+    OMM_TRY(node_keep_put(node, KEEP_RUN_ID, omm_bytes_str(run_id)));
+    return node_keep_put_u64(node, KEEP_ROUNDS_SEEN, 0);
+}
+
 omm_err node_take_offer(omm_declined *declined, omm_node *node, omm_bytes envelope) {
     node_job job = {.active = true};
     omm_arena_init(&job.arena, JOB_ARENA_BYTES);
     omm_err err = fill_job(&job, node, envelope);
     if (err == OMM_OK) err = restore_chunks(&job, node);
     if (err == OMM_OK && strcmp(node->run_id, job.offer.run_id) != 0) {
-        /* Another run of the same coordinator: what we counted belongs to the old one. */
-        err = node_keep_put(node, KEEP_RUN_ID, omm_bytes_str(job.offer.run_id));
-        if (err == OMM_OK) err = node_keep_put_u64(node, KEEP_ROUNDS_SEEN, 0);
+        err = node_keep_all(node, keep_run, job.offer.run_id);
         if (err == OMM_OK) {
             memcpy(node->run_id, job.offer.run_id, sizeof node->run_id);
             node->rounds_seen = 0;

@@ -339,7 +339,7 @@ static bool same(const trained *a, const trained *b) {
 /* A training that is stopped after a step, and gone on with. */
 typedef struct stopped {
     omm_buf checkpoint;
-    uint32_t step, saved_step, stop_at; /* stop_at 0: never */
+    uint32_t step, saved_step, saves, stop_at; /* stop_at 0: never */
 } stopped;
 
 static bool is_stopped(void *ud) {
@@ -350,6 +350,7 @@ static bool is_stopped(void *ud) {
 static omm_err keep_checkpoint(void *ud, omm_bytes checkpoint, uint32_t step) {
     stopped *s = ud;
     s->saved_step = step;
+    s->saves++;
     omm_buf_clear(&s->checkpoint);
     return omm_buf_append(&s->checkpoint, checkpoint.data, checkpoint.size);
 }
@@ -381,7 +382,7 @@ static omm_err run_steps(float *values, size_t count, omm_training *training, st
                                   .save = keep_checkpoint,
                                   .progress = note_step,
                                   .ud = s};
-    s->step = s->saved_step = 0;
+    s->step = s->saved_step = s->saves = 0;
     const omm_err err = training->run(training, &result, values, &digests, &job, compute);
     omm_free(start);
     omm_buf_fini(&digests);
@@ -422,6 +423,40 @@ static void stopped_between_checkpoints(const omm_model *model, const omm_datase
     omm_free(values);
     omm_buf_fini(&recipe);
     omm_training_close(training);
+}
+
+/* After so many steps each, but not after the last, whose result is there at once. */
+static void checkpoints_between_steps(const omm_model *model, const omm_dataset *data,
+                                      const omm_compute *compute) {
+    static const struct {
+        uint32_t every, saves, last;
+    } cases[] = {{1, 2, 2}, {2, 1, 2}, {3, 0, 0}, {0, 2, 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        omm_training *training = NULL;
+        omm_layout layout;
+        stopped s = {.stop_at = 0};
+        omm_buf recipe = recipe_of(2, 4, 1, 0);
+        const omm_training_options options = {
+            .model = model, .data = data, .checkpoint_steps = cases[i].every};
+        CHECK_OK(omm_training_open(&training, &options));
+        CHECK_OK(training->layout(training, &layout, omm_buf_view(&recipe)));
+        float *values = omm_alloc(layout.value_count, sizeof *values);
+        CHECK(values);
+        omm_buf_init(&s.checkpoint, (size_t)64 << 20);
+        CHECK_OK(run_steps(values, layout.value_count, training, &s, (omm_bytes){0}, compute));
+        CHECK_EQ(s.saves, cases[i].saves);
+        CHECK_EQ(s.saved_step, cases[i].last);
+        s.stop_at = 2;
+        if (cases[i].every == 1) { /* stopped when nothing is new since the last one */
+            CHECK_ERR(run_steps(values, layout.value_count, training, &s, (omm_bytes){0}, compute),
+                      OMM_ERR_CANCELLED);
+            CHECK_EQ(s.saves, 2);
+        }
+        omm_buf_fini(&s.checkpoint);
+        omm_free(values);
+        omm_buf_fini(&recipe);
+        omm_training_close(training);
+    }
 }
 
 static void put_file(const char *path, omm_bytes bytes) {
@@ -501,6 +536,12 @@ static void from_files(const char *path, const omm_model *model, const omm_datas
              omm_bytes_str("{\"prompt\":\"a\",\"completion\":\"b\"}\n")); /* no client: its own */
     CHECK_ERR(training->plan(training, &plan, omm_buf_view(&recipe)), OMM_ERR_MISMATCH);
     CHECK_ERR(training->plan(training, &plan, omm_buf_view(&recipe)), OMM_ERR_MISMATCH);
+    CHECK_OK(omm_file_remove(data)); /* gone for a while: nothing of an attempt stays */
+    CHECK_ERR(training->plan(training, &plan, omm_buf_view(&recipe)), OMM_ERR_NOT_FOUND);
+    const size_t live = omm_mem_live();
+    for (int i = 0; i < 3; i++)
+        CHECK_ERR(training->plan(training, &plan, omm_buf_view(&recipe)), OMM_ERR_NOT_FOUND);
+    CHECK_EQ(omm_mem_live(), live);
     put_file(data, omm_bytes_str(line));
     CHECK_OK(training->plan(training, &plan, omm_buf_view(&recipe)));
     put_file(copy, map.view); /* between plan and training */
@@ -551,6 +592,7 @@ int main(void) {
     limits();
     damaged_recipes(training);
     stopped_between_checkpoints(&model, data, &compute);
+    checkpoints_between_steps(&model, data, &compute);
     from_files(path, &model, data, training, line, &compute);
     omm_compute_fini(&compute);
     omm_pool_close(pool);
@@ -558,5 +600,6 @@ int main(void) {
     omm_dataset_close(data);
     omm_tokenizer_close(tokenizer);
     omm_model_fini(&model);
+    CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }

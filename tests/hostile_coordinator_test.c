@@ -162,6 +162,70 @@ static void does_not_know_declined(void) {
     victim_close(&v);
 }
 
+/* Who says that it cannot read the plainest poll is not asked without a pause, and hears all later. */
+static void refuses_every_form(void) {
+    victim v;
+    victim_open(&v);
+    for (int i = 0; i < 3; i++) {
+        refuse_form(&v);
+        CHECK_EQ(v.action.kind, OMM_NODE_WAIT);
+        CHECK_EQ(v.action.until_ms - v.now_ms, 5000);
+    }
+    victim_offer(&v, change_base, &v.p.f.coordinator_key);
+    CHECK_EQ(victim_poll(&v).declined, OMM_DECLINED_BASE);
+    victim_close(&v);
+}
+
+/* And who refuses a poll for another reason has read it: the next one is as it was. */
+static void refuses_no_form(void) {
+    const omm_reply no = {
+        .kind = OMM_REPLY_REFUSED, .reason = OMM_ERR_REFUSED_ROUND, .sentence = "round: over"};
+    victim v;
+    victim_open_as(&v, true);
+    victim_offer(&v, change_base, &v.p.f.coordinator_key);
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQ(victim_poll(&v).declined, OMM_DECLINED_BASE);
+        CHECK(takes_whole(&v));
+        victim_answer(&v, &no);
+        CHECK_EQ(v.action.kind, OMM_NODE_WAIT);
+    }
+    victim_close(&v);
+}
+
+/* The training says before it begins that it will not do it; its owner and the coordinator hear why. */
+static omm_err s_plan_fails;
+static omm_err fail_plan(omm_training *training, omm_training_plan *out, omm_bytes recipe) {
+    (void)training;
+    (void)recipe;
+    *out = (omm_training_plan){0};
+    return omm_raise(s_plan_fails, "plan: no");
+}
+
+static void plan_fails(void) {
+    static const struct {
+        omm_err err;
+        omm_declined declined;
+    } cases[] = {{OMM_ERR_REFUSED_SIZE, OMM_DECLINED_MEMORY}, /* more than max_memory_mb */
+                 {OMM_ERR_MISMATCH, OMM_DECLINED_FILES},
+                 {OMM_ERR_NOT_FOUND, OMM_DECLINED_FILES},
+                 {OMM_ERR_CANCELLED, OMM_DECLINED_PAUSED},
+                 {OMM_ERR_REFUSED_RECIPE, OMM_DECLINED_RECIPE}};
+    victim v;
+    victim_open(&v);
+    omm_training *training = v.p.f.training[PEER];
+    omm_err (*const plan)(omm_training *, omm_training_plan *, omm_bytes) = training->plan;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        s_plan_fails = cases[i].err;
+        training->plan = fail_plan;
+        victim_offer_honest(&v);
+        training->plan = plan;
+        CHECK(strcmp(omm_node_get_status(v.node).left, "plan: no") == 0);
+        CHECK_EQ(victim_poll(&v).declined, cases[i].declined);
+    }
+    CHECK_EQ(victim_declined(&v, 0, "plan: no"), sizeof cases / sizeof *cases);
+    victim_close(&v);
+}
+
 static uint32_t s_alpha;
 static void change_alpha(omm_offer *o) {
     o->adapter.alpha = 100 + (float)s_alpha;
@@ -580,6 +644,9 @@ int main(void) {
     offers_not_followed();
     declined_is_told();
     left_is_said();
+    refuses_every_form();
+    refuses_no_form();
+    plan_fails();
     does_not_know_declined();
     limits_of_its_owner();
     no_second_offer_for_a_round(false);

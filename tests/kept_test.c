@@ -1,5 +1,5 @@
 /* kept_test.c - what a node keeps, and what it makes of that later: the end of its run, checkpoints, half a download, receipts;
- * and that an event which failed for want of memory is taken when it comes again, with nothing of it lost. */
+ * and that an event which failed for want of memory, or of room, is taken when it comes again, with nothing of it lost. */
 #include "internal.h"
 #include "victim.h"
 
@@ -259,6 +259,9 @@ static void half_a_download(void) {
     CHECK(!is_kept(&v, "global/0") && !is_kept(&v, "global/2"));
     goes_on_again_at(&v, 0);
     victim_give_chunks(&v);
+    victim_reopen(&v, &limits); /* killed with all of it here: an answer ends every download */
+    goes_on_at(&v, CHUNKS - 1);
+    victim_give_chunk(&v);
     victim_work(&v);
     CHECK(!is_kept(&v, "global/0") && !is_kept(&v, "global"));
     victim_close(&v);
@@ -304,6 +307,7 @@ static void shows(victim *v, bool told) {
 static void receipts(void) {
     victim v;
     char name[128];
+    json_t *history = NULL;
     const omm_node_limits limits = omm_node_limits_default();
     open_dry(&v);
     victim_offer_honest(&v); /* it has heard that this is a dry run */
@@ -316,6 +320,7 @@ static void receipts(void) {
     CHECK(!is_kept(&v, name));
     victim_refuse(&v);
     CHECK(is_kept(&v, name));
+    CHECK_ERR(omm_node_history_read(&history, v.p.f.dir), OMM_ERR_NOT_FOUND); /* no node's folder */
     victim_close(&v);
 }
 
@@ -406,6 +411,139 @@ static void no_memory(void) {
     victim_close(&v);
 }
 
+/* ---- a full disk ---- */
+
+static void disk_is_full(const victim *v, bool full) {
+    omm_rows *rows = NULL;
+    bool more = false;
+    CHECK_OK(
+        omm_db_query(&rows, v->node->db, full ? "PRAGMA query_only = 1" : "PRAGMA query_only = 0"));
+    CHECK_OK(omm_rows_next(&more, rows));
+    omm_rows_close(rows);
+}
+
+/* The same event when there is room again: until then nothing has changed. */
+static void taken_when_there_is_room(victim *v, omm_node_event_kind kind, omm_bytes reply) {
+    const omm_node_event event = {.kind = kind, .reply = reply};
+    const char *phase = omm_node_get_status(v->node).phase;
+    disk_is_full(v, true);
+    for (int i = 0; i < 2; i++) CHECK_ERR(step(v, &event), OMM_ERR_IO);
+    disk_is_full(v, false);
+    CHECK(strcmp(omm_node_get_status(v->node).phase, phase) == 0);
+    CHECK_OK(step(v, &event));
+}
+
+static void reply_with(omm_buf *bytes, const omm_reply *reply) {
+    omm_buf_clear(bytes);
+    CHECK_OK(omm_reply_encode(bytes, reply));
+}
+
+/* The first offer of a run, what was trained, the verdict, and the numbers of polls: each is kept, or comes again. */
+static void full_disk(void) {
+    const omm_node_limits limits = omm_node_limits_default();
+    omm_buf bytes, payload, envelope;
+    char name[128];
+    victim v;
+    omm_buf_init(&bytes, OMM_MESSAGE_BYTES_MAX);
+    omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
+    omm_buf_init(&envelope, OMM_ENVELOPE_BYTES_MAX);
+    victim_open(&v);
+    CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
+    reply_with(&bytes, &(omm_reply){.kind = OMM_REPLY_OFFER, .envelope = omm_buf_view(&v.offer)});
+    taken_when_there_is_room(&v, OMM_NODE_REPLY, omm_buf_view(&bytes));
+    victim_give_chunks(&v);
+    CHECK_OK(omm_node_work(v.node, NULL));
+    taken_when_there_is_room(&v, OMM_NODE_WORK_DONE, (omm_bytes){0});
+    CHECK_EQ(victim_asked(&v), OMM_REQUEST_SUBMIT);
+    const omm_receipt yes = victim_receipt(&v, OMM_OK);
+    CHECK_OK(omm_receipt_encode(&payload, &yes));
+    CHECK_OK(omm_envelope_seal(&envelope, OMM_CONTEXT_RECEIPT, omm_buf_view(&payload),
+                               &v.p.f.coordinator_key));
+    reply_with(&bytes,
+               &(omm_reply){.kind = OMM_REPLY_RECEIPT, .envelope = omm_buf_view(&envelope)});
+    taken_when_there_is_room(&v, OMM_NODE_REPLY, omm_buf_view(&bytes));
+    CHECK_EQ(omm_node_get_status(v.node).rounds_accepted, 1);
+    (void)snprintf(name, sizeof name, "receipt/%s/%u", yes.run_id, yes.round);
+    CHECK(is_kept(&v, name));
+    v.node->counter =
+        v.node->counter_kept; /* the next poll's number is of a block that is not kept yet */
+    reply_with(&bytes, &(omm_reply){.kind = OMM_REPLY_WAIT, .retry_ms = 1});
+    CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
+    victim_step(&v, OMM_NODE_REPLY, omm_buf_view(&bytes));
+    v.now_ms = v.action.until_ms;
+    taken_when_there_is_room(&v, OMM_NODE_TICK, (omm_bytes){0});
+    const uint64_t counter = victim_poll(&v).counter;
+    victim_reopen(&v, &limits);
+    const omm_poll poll = victim_poll(&v);
+    CHECK(poll.rounds_seen == 1 && poll.counter > counter);
+    omm_buf_fini(&bytes);
+    omm_buf_fini(&payload);
+    omm_buf_fini(&envelope);
+    victim_close(&v);
+}
+
+/* Which run it is in and how many rounds of it have passed are one thing: the count of another run would refuse rounds. */
+static void run_and_its_count(void) {
+    const omm_node_limits limits = omm_node_limits_default();
+    victim v;
+    victim_open(&v);
+    victim_offer_honest(&v);
+    victim_give_chunks(&v);
+    victim_work(&v);
+    const omm_receipt yes = victim_receipt(&v, OMM_OK);
+    victim_answer_receipt(&v, &yes, &v.p.f.coordinator_key);
+    CHECK_OK(omm_db_run_values(v.node->db,
+                               "CREATE TEMP TRIGGER stops BEFORE INSERT ON main.keep WHEN "
+                               "NEW.name = '" KEEP_ROUNDS_SEEN "' "
+                               "BEGIN SELECT RAISE(ABORT, 'between the two'); END",
+                               NULL, 0));
+    victim_offer(&v, change_run, &v.p.f.coordinator_key);
+    CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL); /* not followed */
+    victim_reopen(&v, &limits);
+    omm_poll poll = victim_poll(&v);
+    CHECK(strcmp(poll.run_id, v.p.offer.run_id) == 0 && poll.rounds_seen == 1);
+    victim_offer(&v, change_run, &v.p.f.coordinator_key);
+    CHECK_EQ(victim_asked(&v), OMM_REQUEST_GET);
+    victim_reopen(&v, &limits);
+    poll = victim_poll(&v);
+    CHECK(poll.run_id[0] == 'a' && poll.rounds_seen == 0);
+    victim_close(&v);
+}
+
+/* What it wrote itself is never as large: a node that cannot tell what it has answered does not begin, and answers nothing
+ * twice. */
+static void records_too_large(void) {
+    static const char *const names[] = {
+        KEEP_RUN_ID,     KEEP_COUNTER, KEEP_ROUNDS_SEEN, KEEP_GIVEN, KEEP_SUBMISSION_IS_CANARY,
+        KEEP_SUBMISSION, KEEP_CLOSE};
+    static const uint8_t large[OMM_ENVELOPE_BYTES_MAX + 1];
+    const omm_node_limits limits = omm_node_limits_default();
+    victim v;
+    char path[OMM_PATH_MAX];
+    victim_open(&v);
+    victim_offer_honest(&v);
+    victim_give_chunks(&v);
+    victim_work(&v);
+    const omm_node_options options = victim_options(&v, &limits);
+    CHECK_OK(omm_path_join(path, options.state_dir, NODE_DATABASE));
+    omm_node_close(v.node);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        omm_db *db = NULL;
+        omm_node *node = NULL;
+        CHECK_OK(node_keep_open_file(&db, path, 0));
+        CHECK_OK(omm_db_run(db, "INSERT OR REPLACE INTO keep(name, value) VALUES (?, ?)",
+                            OMM_DB_TEXT(names[i]), OMM_DB_BLOB(omm_bytes_of(large, sizeof large))));
+        omm_db_close(db);
+        CHECK_ERR(omm_node_open(&node, &options), OMM_ERR_TOO_BIG);
+        CHECK_OK(node_keep_open_file(&db, path, 0));
+        CHECK_OK(omm_db_run(db, "DELETE FROM keep WHERE name = ?", OMM_DB_TEXT(names[i])));
+        omm_db_close(db);
+    }
+    CHECK_OK(omm_node_open(&v.node, &options));
+    v.p.f.nodes[PEER] = v.node;
+    victim_close(&v);
+}
+
 /* An answer after its question was given up changes nothing; and who says that it has trained, and has not, leaves the round. */
 static void not_asked_for(void) {
     victim v;
@@ -436,6 +574,9 @@ int main(void) {
     dry_is_said();
     dry_cannot_be_said();
     no_memory();
+    full_disk();
+    run_and_its_count();
+    records_too_large();
     not_asked_for();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

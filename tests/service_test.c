@@ -274,10 +274,25 @@ static void hear_dry(const omm_request *request) {
     omm_arena_fini(&arena);
 }
 
+/* The first file is what the node would sign, of the bytes in the second. */
+static void check_shown(omm_bytes sealed, omm_bytes payload) {
+    omm_envelope envelope;
+    omm_submission submission;
+    omm_arena arena;
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+    CHECK_OK(omm_envelope_open_as(&envelope, OMM_CONTEXT_SUBMISSION, sealed));
+    CHECK_OK(omm_submission_decode(&submission, envelope.payload, &arena));
+    const omm_digest digest = omm_hash(payload);
+    CHECK(payload.size > 0 && submission.payload.size == payload.size);
+    CHECK(omm_digest_equal(&submission.payload.digest, &digest));
+    omm_arena_fini(&arena);
+}
+
 /* What would be sent lies in files for its owner alone; the coordinator hears that it is not sent, once. */
 static void dry(void) {
     static const char *const names[] = {OMM_NODE_DRY_ENVELOPE, OMM_NODE_DRY_PAYLOAD};
     char dir[OMM_PATH_MAX], path[OMM_PATH_MAX];
+    omm_buf files[2];
     serving_open();
     CHECK_OK(omm_path_join(dir, serves.dir, "dry-run"));
     serves.options.dry_dir = dir;
@@ -293,7 +308,11 @@ static void dry(void) {
         CHECK_OK(omm_path_join(path, dir, names[i]));
         CHECK_EQ(stat(path, &st), 0);
         CHECK_EQ(st.st_mode & 0777, 0600);
+        omm_buf_init(&files[i], 1 << 20);
+        CHECK_OK(omm_file_read(&files[i], path));
     }
+    check_shown(omm_buf_view(&files[0]), omm_buf_view(&files[1]));
+    for (size_t i = 0; i < 2; i++) omm_buf_fini(&files[i]);
     serving_close();
 }
 

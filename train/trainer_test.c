@@ -202,6 +202,28 @@ static void identities(const rig *r) {
     }
 }
 
+/* Examples of a larger vocabulary than the model's: refused before anything is read behind its rows, and nothing changes. */
+static void other_vocabulary(rig *r) {
+    omm_trainer *t = open_trainer(r);
+    omm_buf before, after;
+    omm_model_dims *const dims = &r->base.model.dims;
+    const uint32_t vocab = dims->vocab;
+    omm_buf_init(&before, 64 << 20);
+    omm_buf_init(&after, 64 << 20);
+    CHECK_OK(omm_trainer_step(t, NULL));
+    CHECK_OK(omm_trainer_save(t, &before));
+    dims->vocab = 1;
+    CHECK_ERR(omm_trainer_step(t, NULL), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "the model has 1") != NULL);
+    dims->vocab = vocab;
+    CHECK_OK(omm_trainer_save(t, &after));
+    CHECK(omm_bytes_equal(omm_buf_view(&before), omm_buf_view(&after)));
+    CHECK_OK(omm_trainer_step(t, NULL));
+    omm_buf_fini(&before);
+    omm_buf_fini(&after);
+    omm_trainer_close(t);
+}
+
 /* Other micro-batches go on, and end with the same bytes. */
 static void goes_on_with_other_micro_batches(rig *r) {
     rig other = *r;
@@ -576,6 +598,7 @@ int main(void) {
     foreign_starts(&r);
     contradictions(&r);
     identities(&r);
+    other_vocabulary(&r);
     goes_on_with_other_micro_batches(&r);
     cancel_changes_nothing(&r);
     overflow_names_the_step(&r);
