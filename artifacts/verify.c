@@ -347,8 +347,8 @@ static const char *what_of(const char *name) {
 static omm_err text_failures(omm_buf *out, const omm_verify_report *r, const char *check) {
     for (size_t i = 0; i < r->failure_count; i++)
         if (strcmp(r->failures[i].check, check) == 0)
-            OMM_TRY(omm_buf_printf(out, "        %s: %s\n", r->failures[i].path,
-                                   r->failures[i].reason));
+            OMM_TRY(omm_buf_printf(out, "        %s%s%s\n", r->failures[i].path,
+                                   r->failures[i].path[0] ? ": " : "", r->failures[i].reason));
     return OMM_OK;
 }
 
@@ -356,7 +356,8 @@ static omm_err text_signer(omm_buf *out, const omm_verify_report *r) {
     char hex[OMM_DIGEST_HEX_SIZE];
     omm_digest_hex(hex, &r->run_digest);
     OMM_TRY(omm_buf_printf(out, "run         %s\nrun digest  %s\nsigner      %s (%s)\n",
-                           r->run_id[0] ? r->run_id : "unknown", hex,
+                           r->run_id[0] ? r->run_id : "unknown",
+                           omm_digest_equal(&r->run_digest, &(omm_digest){{0}}) ? "unknown" : hex,
                            r->signer[0] ? r->signer : "unknown",
                            r->pinned ? "trusted" : "signer not pinned"));
     if (!r->run_id[0]) return omm_buf_printf(out, "\n");

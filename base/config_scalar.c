@@ -1,14 +1,14 @@
 /* config_scalar.c - scalar values of a configuration: text to C value, bounds, and their words. */
 #include "config_internal.h"
 
+#include "omm/nearest.h"
+
 #include <locale.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define KEY_BYTES_MAX 48u /* longer keys get no suggestion */
 
 /* --- words --- */
 
@@ -91,42 +91,10 @@ void config_accepted(char out[CONFIG_ACCEPTED_SIZE], const omm_config_field *fie
     }
 }
 
-/* Edit distance with swaps of neighbours, as people mistype; '-' for '_' costs nothing. */
-static unsigned distance(const char *a, const char *b) {
-    unsigned d[KEY_BYTES_MAX + 1][KEY_BYTES_MAX + 1];
-    size_t n = strlen(a);
-    size_t m = strlen(b);
-    for (size_t i = 0; i <= n; i++) d[i][0] = (unsigned)i;
-    for (size_t j = 0; j <= m; j++) d[0][j] = (unsigned)j;
-    for (size_t i = 1; i <= n; i++) {
-        for (size_t j = 1; j <= m; j++) {
-            bool same = a[i - 1] == b[j - 1] || (a[i - 1] == '-' && b[j - 1] == '_');
-            unsigned best = d[i - 1][j - 1] + !same;
-            if (d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
-            if (d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-                d[i - 2][j - 2] + 1 < best)
-                best = d[i - 2][j - 2] + 1;
-            d[i][j] = best;
-        }
-    }
-    return d[n][m];
-}
-
-/* Near: at most a third of the letters wrong.  Ties: the first in the table. */
 const char *config_nearest(const omm_config_field *fields, const char *key) {
-    const char *nearest = NULL;
-    size_t size = strlen(key);
-    if (size == 0 || size > KEY_BYTES_MAX) return NULL;
-    unsigned best = (unsigned)size / 3 + 1;
-    for (; fields->kind != OMM_CONFIG_KIND_END; fields++) {
-        if (strlen(fields->key) > KEY_BYTES_MAX) continue;
-        unsigned d = distance(key, fields->key);
-        if (d >= best) continue;
-        best = d;
-        nearest = fields->key;
-    }
-    return nearest;
+    omm_nearest n = omm_nearest_begin(key);
+    for (; fields->kind != OMM_CONFIG_KIND_END; fields++) omm_nearest_offer(&n, fields->key);
+    return n.name;
 }
 
 /* --- numbers, always in the C locale: chat's line editor may set another --- */

@@ -331,11 +331,14 @@ int cmd_data(int argc, char **argv) {
                   "with a second one, also which examples both have (a leak from training\n"
                   "into test).  Exit code 1: bad lines (but with --skip-bad, by which\n"
                   "train leaves them out), no example, or a leak.",
-                  2, 3);
+                  1, 3);
     if (code >= 0) return code;
-    if (strcmp(args[0], "check") != 0 || !c.model) {
+    if (strcmp(args[0], "check") != 0 || count < 2 || !c.model) {
         fprintf(stderr, "meshmind data: %s\nusage: meshmind %s\n",
-                c.model ? "unknown action; accepted: check" : "which model? give -m FILE", usage);
+                strcmp(args[0], "check") != 0 ? "unknown action; accepted: check"
+                : count < 2                   ? "check: which file?"
+                                              : "which model? give -m FILE",
+                usage);
         return CLI_EXIT_USAGE;
     }
     if (c.seq < SEQ_MIN || c.seq > SEQ_MAX) {

@@ -5,6 +5,7 @@
 
 #include "omm/crash.h"
 #include "omm/file.h"
+#include "omm/nearest.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -58,8 +59,8 @@ static void print_help(FILE *out) {
         fprintf(out, "  %-12s %s\n", c->name, c->summary);
     fprintf(out, "\n  --version, --help-env (environment variables)\n");
     fprintf(out, "\nmeshmind SUBCOMMAND --help, or help SUBCOMMAND, says more.\n"
-                 "Exit codes: 0 pass, 1 a gate or check failed, 2 usage or configuration,\n"
-                 "3 run-time failure.\n");
+                 "Exit codes: 0 pass, 1 a gate or check failed, 2 usage, configuration, or a file\n"
+                 "that is not there, 3 what else went wrong, in a file or at run time.\n");
 }
 
 /* `help` alone, and `help WORDS` as `WORDS --help`. */
@@ -68,6 +69,17 @@ static void take_help(int argc, char **argv) {
     if (argc < 2 || strcmp(argv[1], "help") != 0) return;
     for (int i = 1; i + 1 < argc; i++) argv[i] = argv[i + 1];
     argv[argc - 1] = s_help;
+}
+
+static int unknown(const char *name) {
+    omm_nearest near = omm_nearest_begin(name);
+    for (const command *c = s_commands; c->name; c++) omm_nearest_offer(&near, c->name);
+    fprintf(stderr, "meshmind: unknown subcommand '%s'%s%s%s\n", name,
+            near.name ? ", did you mean '" : "", near.name ? near.name : "", near.name ? "'?" : "");
+    if (near.name) return CLI_EXIT_USAGE; /* the whole list would hide it */
+    fprintf(stderr, "\n");
+    print_help(stderr);
+    return CLI_EXIT_USAGE;
 }
 
 static int run(int argc, char **argv) {
@@ -90,9 +102,7 @@ static int run(int argc, char **argv) {
     }
     for (const command *c = s_commands; c->name; c++)
         if (strcmp(c->name, argv[1]) == 0) return c->run(argc - 1, argv + 1);
-    fprintf(stderr, "meshmind: unknown subcommand '%s'\n\n", argv[1]);
-    print_help(stderr);
-    return CLI_EXIT_USAGE;
+    return unknown(argv[1]);
 }
 
 /* A standard stream that is closed would be the next file that is opened: what is printed would lie in it.  What takes

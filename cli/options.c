@@ -1,5 +1,7 @@
 #include "options.h"
 
+#include "omm/nearest.h"
+
 #include "omm/file.h"
 #include "omm/gguf.h"
 
@@ -156,6 +158,19 @@ static const char *accepts(cli_kind kind) {
                            : "accepted: a whole number from 0 to 9223372036854775807";
 }
 
+/* `arg` as it was typed: "--name" or "--name=value". */
+static int complain_unknown(const char *usage, const cli_option *options, const char *arg) {
+    char name[64], what[160] = "unknown option";
+    (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(arg, "="), arg);
+    if (strncmp(name, "--", 2) == 0 && strlen(name) < sizeof name - 1) {
+        omm_nearest near = omm_nearest_begin(name + 2);
+        for (const cli_option *o = options; o->name; o++) omm_nearest_offer(&near, o->name);
+        if (near.name)
+            (void)snprintf(what, sizeof what, "did you mean --%s? unknown option", near.name);
+    }
+    return complain(usage, what, arg);
+}
+
 static int complain_value(const char *usage, const cli_option *o, const char *value) {
     char name[64];
     name_option(name, o);
@@ -183,7 +198,7 @@ static int take(int *i, int argc, char **argv, const cli_option *options, const 
         o = find_letter(options, arg[1]);
         value = arg[2] ? arg + 2 : NULL;
     }
-    if (!o) return complain(usage, "unknown option", arg);
+    if (!o) return complain_unknown(usage, options, arg);
     if (o->kind == CLI_FLAG) {
         if (value) return complain(usage, "this option takes no value:", arg);
         *(bool *)o->out = true;

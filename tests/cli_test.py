@@ -613,6 +613,12 @@ expect(["quantize", "/nowhere.gguf", "/nowhere/q.gguf", "Q4_0"], 2, "nowhere.ggu
 expect(["coordinator"], 2, "-c FILE")
 expect(["data"], 2, "data check FILE")
 expect(["data", "check", BASE / "test.jsonl"], 2, "which model")
+expect(["data", "chekc"], 2, "unknown action; accepted: check")
+expect(["data", "check", "-m", MODEL], 2, "check: which file")
+expect(["simlate", "x.yaml"], 2, r"^meshmind: unknown subcommand 'simlate', did you mean 'simulate'\?\n$")
+expect(["nosuch"], 2, r"(?s)unknown subcommand 'nosuch'\n\nusage: .*simulate")
+expect(["simulate", "x.yaml", "--thraeds=2"], 2, r"did you mean --threads\? unknown option '--thraeds=2'")
+expect(["simulate", "x.yaml", "--nothing-like-it"], 2, r"^meshmind simulate: unknown option '--nothing-like-it'")
 expect(["data", "check", "/nowhere.jsonl", "-m", MODEL], 2, "nowhere.jsonl")
 expect(["data", "check", BASE / "train.jsonl", BASE / "test.jsonl", "-m", MODEL], 0,
        r"(?s)examples +6500\n.*clients +24 .*shared: 0 examples of .*data: pass", "stdout")
@@ -710,6 +716,10 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
             failures.append(f"{args}: stdout is not one JSON object: {done.stdout[:200]}")
         if done.returncode != 0:
             failures.append(f"{args}: exit {done.returncode}: {done.stderr[:300]}")
+    unsigned = folder / "unsigned"
+    shutil.copytree(out, unsigned)
+    (unsigned / "manifest.json.minisig").unlink()
+    expect(["verify", unsigned], 1, r"(?s)^run +unknown\nrun digest +unknown\n.*\n        not done: ", "stdout")
     strict = folder / "strict.yaml"
     strict.write_text("quality: {heldout_uplift: {threshold: 50}}\n")
     expect(["gate", out, "--policy", strict, "--junit", folder / "j.xml"], 1, "FAIL.*heldout_uplift", "stdout")
