@@ -720,6 +720,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     shutil.copytree(out, unsigned)
     (unsigned / "manifest.json.minisig").unlink()
     expect(["verify", unsigned], 1, r"(?s)^run +unknown\nrun digest +unknown\n.*\n        not done: ", "stdout")
+    shutil.rmtree(unsigned)
     strict = folder / "strict.yaml"
     strict.write_text("quality: {heldout_uplift: {threshold: 50}}\n")
     expect(["gate", out, "--policy", strict, "--junit", folder / "j.xml"], 1, "FAIL.*heldout_uplift", "stdout")

@@ -40,7 +40,7 @@ typedef struct omm_run_config {
     uint64_t seed;
     omm_seed run_seed;
     const char *model, *test; /* test NULL: nothing is judged, by who trains again alone */
-    const char *train; /* NULL: the nodes' data is unknown here (service) */
+    const char *train;        /* NULL: the nodes' data is unknown here (service) */
     uint32_t rounds;
     omm_coord_policy policy;
     double loss_increase_max;
