@@ -193,17 +193,9 @@ static void print_count(const char *what, uint64_t count, const char *note) {
     printf("  %-12s %10llu%s%s\n", what, (unsigned long long)count, *note ? "  " : "", note);
 }
 
-/* How `tool_calls` are written, by the model's template; what a file spells out stays as it is. */
-static const char *call_note(const check *c) {
-    return omm_chat_calls_of(c->tokenizer) == OMM_CALLS_BARE
-               ? "answers with tool calls; tool_calls are learned as {\"name\": ..., "
-                 "\"parameters\": ...}"
-               : "answers with tool calls; tool_calls are learned as <tool_call>...</tool_call>";
-}
-
 static void print_survey(const check *c, const survey *s) {
     const omm_data_totals *t = &s->totals;
-    char note[128] = "";
+    char note[160] = "";
     printf("%s: %s\n", s->path, omm_data_format_name(t->format));
     print_count("examples", t->examples, "");
     print_count("tokens", t->tokens, "");
@@ -219,7 +211,10 @@ static void print_survey(const check *c, const survey *s) {
     snprintf(note, sizeof note, "line %u is line %u again", s->duplicate.line,
              s->duplicate_of.line);
     print_count("duplicates", s->duplicates, s->duplicates ? note : "");
-    if (s->calls) print_count("calls", s->calls, call_note(c));
+    /* by the model's template; what a file spells out stays as it is */
+    snprintf(note, sizeof note, "answers with tool calls; tool_calls are learned as %s",
+             omm_calls_form_shown(omm_chat_calls_of(c->tokenizer)));
+    if (s->calls) print_count("calls", s->calls, note);
     print_tally("clients", &s->clients);
     print_tally("skills", &s->skills);
     data_print_bad(stdout, t);

@@ -100,8 +100,10 @@ static omm_err make_prompt(generation *g, const loaded *l, const generate_option
     } else {
         omm_message messages[2];
         size_t n = 0;
-        if (o->system) messages[n++] = (omm_message){OMM_ROLE_SYSTEM, omm_bytes_str(o->system)};
-        messages[n++] = (omm_message){OMM_ROLE_USER, omm_buf_view(&g->asked)};
+        if (o->system)
+            messages[n++] =
+                (omm_message){.role = OMM_ROLE_SYSTEM, .content = omm_bytes_str(o->system)};
+        messages[n++] = (omm_message){.role = OMM_ROLE_USER, .content = omm_buf_view(&g->asked)};
         OMM_TRY(omm_chat_render(&g->prompt, l->tokenizer, messages, n,
                                 o->no_think || g->grammar ? OMM_CHAT_AT_ONCE : OMM_CHAT_ANSWER));
     }

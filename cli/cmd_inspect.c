@@ -137,22 +137,18 @@ static chat_facts chat_of(const omm_gguf *g) {
 }
 
 static json_t *chat_json(const chat_facts *facts) {
-    static const char *const calls[] = {"marked", "bare"}, *const thoughts[] = {"none", "own",
-                                                                                "opened"};
+    static const char *const thoughts[] = {"none", "own", "opened"};
     if (!facts->name) return json_null();
     return json_pack("{s:b, s:s, s:s}", "announces_tools", facts->announces, "calls",
-                     calls[facts->calls], "thinking", thoughts[facts->thinking]);
+                     omm_calls_form_name(facts->calls), "thinking", thoughts[facts->thinking]);
 }
 
 static void print_chat(const chat_facts *facts) {
-    static const char *const calls[] = {
-        "<tool_call> {\"name\": ..., \"arguments\": ...} </tool_call>",
-        "{\"name\": ..., \"parameters\": ...}"};
     static const char *const thoughts[] = {"none", "its own", "opened by the prompt"};
     if (!facts->name) return;
     printf("chat template: %s\n", *facts->name == '?' ? "not known, ChatML is used" : facts->name);
     printf("  tools announced %s, calls %s, thoughts: %s\n",
-           facts->announces ? "as it has them" : "briefly", calls[facts->calls],
+           facts->announces ? "as it has them" : "briefly", omm_calls_form_shown(facts->calls),
            thoughts[facts->thinking]);
 }
 

@@ -4,10 +4,10 @@
 
 #include <string.h>
 
-static const char *const s_roles[OMM_ROLE_COUNT] = {"system", "user", "assistant", "tool"};
+static const char *const s_roles[] = {"system", "user", "assistant", "tool", "tools"};
 
 const char *omm_role_name(omm_role role) {
-    OMM_ASSERT((unsigned)role < OMM_ROLE_COUNT);
+    OMM_ASSERT((unsigned)role <= OMM_ROLE_TOOLS);
     return s_roles[role];
 }
 
@@ -82,13 +82,27 @@ static omm_err put_id(writer *w, uint32_t id) {
     return omm_tokens_push(&w->p->tokens, id);
 }
 
-/* The mark that `text` begins with, or NULL. */
-static const char *mark_at(const chat_template *c, omm_bytes text) {
-    for (size_t i = 0; i < CHAT_MARKS_MAX && c->marks[i]; i++) {
-        size_t size = strlen(c->marks[i]);
-        if (text.size >= size && memcmp(text.data, c->marks[i], size) == 0) return c->marks[i];
+/* That of the marks (up to count, or NULL) which `text` begins with, or NULL. */
+static const char *one_at(const char *const *marks, size_t count, omm_bytes text) {
+    for (size_t i = 0; i < count && marks[i]; i++) {
+        size_t size = strlen(marks[i]);
+        if (text.size >= size && memcmp(text.data, marks[i], size) == 0) return marks[i];
     }
     return NULL;
+}
+
+/* The mark of the template, or of how it has tools, that `text` begins with, or NULL. */
+static const char *mark_at(const writer *w, omm_bytes text) {
+    const tools_form *form = w->t->tools.form;
+    const char *mark = one_at(w->c->marks, CHAT_MARKS_MAX, text);
+    return mark || !form ? mark : one_at(form->marks, FORM_MARKS_MAX, text);
+}
+
+/* The same of marks of calls, in what may have them. */
+static const char *spoken_at(const writer *w, omm_bytes text) {
+    const tools_form *form = w->t->tools.form;
+    if (!form || (w->flags & OMM_TOKENIZE_PLAIN)) return NULL;
+    return one_at(form->spoken, FORM_SPOKEN_MAX, text);
 }
 
 static omm_err put_mark(writer *w, const char *name) {
@@ -116,7 +130,7 @@ static omm_err put_begin(writer *w) {
 static omm_err put_literal(writer *w, const char *literal, const char **stop) {
     OMM_ASSERT(literal); /* the table has it for every role that is written */
     for (const char *p = literal; *p;) {
-        const char *name = mark_at(w->c, omm_bytes_str(p));
+        const char *name = mark_at(w, omm_bytes_str(p));
         bool is_mark = name || *p == CHAT_BOS[0] || *p == CHAT_EOS[0];
         if (name)
             OMM_TRY(put_mark(w, name));
@@ -227,9 +241,16 @@ static bool ends_inside(omm_bytes text) {
 static omm_err put_content(writer *w, omm_bytes content) {
     size_t from = 0;
     for (size_t i = 0; i < content.size;) {
-        const char *name = mark_at(w->c, omm_bytes_of(content.data + i, content.size - i));
+        const omm_bytes rest = omm_bytes_of(content.data + i, content.size - i);
+        const char *spoken = spoken_at(w, rest), *name = spoken ? spoken : mark_at(w, rest);
         uint32_t id = name ? omm_tokenizer_special(w->t, name) : OMM_TOKEN_NONE;
         size_t size = name ? strlen(name) : 1;
+        if (spoken) {
+            OMM_TRY(omm_buf_append(&w->text, content.data + from, i - from));
+            OMM_TRY(put_id(w, id));
+            from = i += size;
+            continue;
+        }
         /* text never becomes a control token; other marks it could */
         if (name && (id == OMM_TOKEN_NONE || !omm_tokenizer_is_control(w->t, id))) {
             OMM_TRY(omm_buf_append(&w->text, content.data + from, i - from));
@@ -252,8 +273,9 @@ static omm_err put_written(writer *w, omm_bytes content) {
     OMM_TRY(flush(w));
     OMM_TRY(mark(w->p, 0));
     w->flags = 0;
-    if (w->c->lead) OMM_TRY(put_literal(w, w->c->lead, NULL));
-    OMM_TRY(put_content(w, w->c->trims_answers ? chat_strip(content) : content));
+    if (w->c->trims_answers) content = chat_strip(content);
+    if (w->c->lead && !spoken_at(w, content)) OMM_TRY(put_literal(w, w->c->lead, NULL));
+    OMM_TRY(put_content(w, content));
     OMM_TRY(put_literal(w, w->c->after[OMM_ROLE_ASSISTANT], &rest));
     OMM_TRY(flush(w));
     OMM_TRY(mark(w->p, 1));
@@ -282,8 +304,42 @@ static omm_bytes trimmed(const writer *w, const omm_message *m, bool with_system
     return with_system && w->c->trims_joined ? strip_end(text) : chat_strip(text);
 }
 
+/* A tool's result, with its id where it has one. */
+static omm_err put_own_result(writer *w, const omm_message *m) {
+    const tools_form *form = w->t->tools.form;
+    char id[OMM_CHAT_CALL_ID_BYTES + 1] = "";
+    const bool has_id = form->result[1] && m->call_id.size > 0;
+    if (has_id) calls_id(id, m->call_id);
+    w->flags = OMM_TOKENIZE_PLAIN;
+    OMM_TRY(put_literal(w, form->result[0], NULL));
+    if (form->id_first) {
+        OMM_TRY(put_content(w, omm_bytes_str(id)));
+        OMM_TRY(put_literal(w, form->result[1], NULL));
+    }
+    OMM_TRY(put_content(w, m->content));
+    if (has_id && !form->id_first) {
+        OMM_TRY(put_literal(w, form->result[1], NULL));
+        OMM_TRY(put_content(w, omm_bytes_str(id)));
+        OMM_TRY(put_literal(w, form->result[2], NULL));
+    }
+    return put_literal(w, form->result[3], NULL);
+}
+
+/* What is announced in a turn of its own. */
+static omm_err put_tools(writer *w, omm_bytes tools) {
+    const tools_form *form = w->t->tools.form;
+    OMM_ASSERT(form && form->before); /* who announces so has asked */
+    w->flags = OMM_TOKENIZE_PLAIN;
+    OMM_TRY(put_literal(w, form->before, NULL));
+    OMM_TRY(put_content(w, tools));
+    return put_literal(w, form->after, NULL);
+}
+
 static omm_err put_read(writer *w, const omm_message *m, const omm_bytes *system) {
     const chat_template *c = w->c;
+    if (m->role == OMM_ROLE_TOOLS) return put_tools(w, m->content);
+    if (m->role == OMM_ROLE_TOOL && w->t->tools.form && w->t->tools.form->result[0])
+        return put_own_result(w, m);
     omm_role role = c->before[m->role] ? m->role : OMM_ROLE_USER;
     w->flags = role == OMM_ROLE_SYSTEM ? 0 : OMM_TOKENIZE_PLAIN;
     OMM_TRY(put_literal(w, c->before[role], NULL));
@@ -305,11 +361,16 @@ static omm_err put_inner_mark(writer *w, const char *mark) {
     return id != OMM_TOKEN_NONE ? put_id(w, id) : omm_buf_append(&w->text, mark, strlen(mark));
 }
 
+static bool ends_line(const char *text) {
+    return *text && text[strlen(text) - 1] == '\n';
+}
+
 /* Results of tools as a user's turn, several of them one after the other in it. */
 static omm_err put_response(writer *w, omm_bytes content, bool first, bool last) {
     const chat_template *c = w->c;
     w->flags = OMM_TOKENIZE_PLAIN;
-    OMM_TRY(put_literal(w, first ? c->before[OMM_ROLE_USER] : "\n", NULL));
+    if (first) OMM_TRY(put_literal(w, c->before[OMM_ROLE_USER], NULL));
+    if (!first || !ends_line(c->before[OMM_ROLE_USER])) OMM_TRY(put_literal(w, "\n", NULL));
     OMM_TRY(put_inner_mark(w, "<tool_response>"));
     OMM_TRY(omm_buf_append(&w->text, "\n", 1));
     OMM_TRY(put_content(w, content));
@@ -419,7 +480,7 @@ static size_t last_question(const writer *w, const omm_message *messages, size_t
 
 /* The turn that the template puts in front of a conversation that has none for the system. */
 static omm_err put_default(writer *w, const omm_message *messages, size_t count) {
-    const omm_message turn = {OMM_ROLE_SYSTEM, omm_chat_default_system(w->t)};
+    const omm_message turn = {.role = OMM_ROLE_SYSTEM, .content = omm_chat_default_system(w->t)};
     if (w->p->tokens.count > 0 || count == 0 || messages[0].role == OMM_ROLE_SYSTEM ||
         turn.content.size == 0)
         return OMM_OK;
@@ -434,15 +495,15 @@ static omm_err put_all(writer *w, placed *system, const omm_message *messages, s
     omm_bytes text = omm_buf_view(&system->text);
     const bool in_front = w->c->system == CHAT_SYSTEM_FRONT;
     if (in_front && text.size > 0) {
-        const omm_message front = {OMM_ROLE_SYSTEM, text};
+        const omm_message front = {.role = OMM_ROLE_SYSTEM, .content = text};
         OMM_TRY(put_turn(w, &front, NULL));
     }
     if (system->taken > 0 && system->turn == count) {
-        const omm_message alone = {OMM_ROLE_USER, text};
+        const omm_message alone = {.role = OMM_ROLE_USER, .content = text};
         OMM_TRY(put_turn(w, &alone, NULL));
     }
     for (size_t i = system->taken; i < count; i++) {
-        OMM_ASSERT((unsigned)messages[i].role < OMM_ROLE_COUNT);
+        OMM_ASSERT((unsigned)messages[i].role <= OMM_ROLE_TOOLS);
         omm_message m = messages[i];
         if (in_front && m.role == OMM_ROLE_SYSTEM) continue;
         if (is_response(w, messages, count, i)) {
@@ -473,5 +534,19 @@ omm_err omm_chat_render(omm_prompt *prompt, const omm_tokenizer *tokenizer,
     if (err == OMM_OK) return OMM_OK;
     prompt->tokens.count = before;
     prompt->mask.size = before;
+    return err;
+}
+
+omm_err omm_chat_go_on(omm_tokens *out, const omm_tokenizer *tokenizer, omm_bytes text) {
+    omm_prompt prompt = {.tokens = *out};
+    writer w = {.p = &prompt, .t = tokenizer, .c = &chat_templates[omm_chat_format_of(tokenizer)]};
+    const size_t before = out->count;
+    omm_buf_init(&w.text, OMM_TOKENIZER_TEXT_MAX);
+    w.glued = true; /* no mark of a turn is part of it */
+    omm_err err = put_content(&w, text);
+    if (err == OMM_OK) err = flush(&w);
+    omm_buf_fini(&w.text);
+    *out = prompt.tokens;
+    if (err != OMM_OK) out->count = before;
     return err;
 }

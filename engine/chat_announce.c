@@ -328,20 +328,58 @@ static omm_err keep_found(chat_tools *out, const found *f) {
     return OMM_OK;
 }
 
+static omm_err chatml_recognise(omm_tokenizer *t, const jinja_parts *parts) {
+    const found f = read_system(parts);
+    OMM_TRY(keep_found(&t->tools, &f));
+    t->tools.response = has_responses(parts);
+    return OMM_OK;
+}
+
+static bool is_mistral(omm_chat_format format) {
+    return format == OMM_CHAT_MISTRAL_V3 || format == OMM_CHAT_MISTRAL_V3_TEKKEN ||
+           format == OMM_CHAT_MISTRAL_V7 || format == OMM_CHAT_MISTRAL_V7_TEKKEN;
+}
+
+/* By family. */
+static omm_err recognise(omm_tokenizer *t, const jinja_parts *parts) {
+    const omm_chat_format format = omm_chat_format_of(t);
+    if (format == OMM_CHAT_CHATML) return chatml_recognise(t, parts);
+    if (format == OMM_CHAT_GRANITE) return granite_recognise(t, parts);
+    if (omm_thinking_of(t) != OMM_THINKING_NONE) return OMM_OK;
+    if (format == OMM_CHAT_LLAMA3) return llama_recognise(&t->tools, parts);
+    if (is_mistral(format)) mistral_recognise(t, parts);
+    if (format == OMM_CHAT_PHI4_MINI) phi_recognise(t, parts);
+    return OMM_OK;
+}
+
+/* A token of its own, which ends or begins nothing. */
+static bool is_mark(const omm_tokenizer *t, const char *mark) {
+    const uint32_t id = omm_tokenizer_special(t, mark);
+    return id != OMM_TOKEN_NONE && !omm_tokenizer_is_end(t, id) && id != omm_tokenizer_bos(t);
+}
+
+void tools_take_form(omm_tokenizer *t, const tools_form *form) {
+    for (size_t i = 0; i < FORM_MARKS_MAX && form->marks[i]; i++)
+        if (!is_mark(t, form->marks[i])) return;
+    for (size_t i = 0; i < FORM_SPOKEN_MAX && form->spoken[i]; i++)
+        if (!is_mark(t, form->spoken[i])) return;
+    for (size_t i = 0; i < FORM_SPOKEN_MAX && form->spoken[i]; i++)
+        tokenizer_speak(t, omm_tokenizer_special(t, form->spoken[i]));
+    t->tools.form = form;
+    t->tools.calls = (uint8_t)form->calls;
+    t->tools.announces = true;
+}
+
 omm_err announce_recognise(omm_tokenizer *t, const omm_gguf *g, omm_bytes jinja) {
     uint32_t context = 0;
     jinja_parts parts;
-    const bool is_llama = t->chat == OMM_CHAT_LLAMA3 && omm_thinking_of(t) == OMM_THINKING_NONE;
-    if (t->chat != OMM_CHAT_CHATML && !is_llama) return OMM_OK;
+    const omm_chat_format format = omm_chat_format_of(t);
+    if (format != OMM_CHAT_CHATML && format != OMM_CHAT_LLAMA3 && format != OMM_CHAT_GRANITE &&
+        format != OMM_CHAT_PHI4_MINI && !is_mistral(format))
+        return OMM_OK;
     OMM_TRY(context_of(&context, g));
     omm_err err = jinja_parts_read(&parts, jinja);
-    if (err == OMM_OK && is_llama) {
-        err = llama_recognise(&t->tools, &parts);
-    } else if (err == OMM_OK) {
-        const found f = read_system(&parts);
-        err = keep_found(&t->tools, &f);
-        t->tools.response = has_responses(&parts);
-    }
+    if (err == OMM_OK) err = recognise(t, &parts);
     if (context < CONTEXT_LEAST) t->tools.announces = false;
     jinja_parts_fini(&parts);
     return err;
@@ -355,6 +393,15 @@ omm_bytes omm_chat_default_system(const omm_tokenizer *tokenizer) {
 
 bool omm_chat_announces(const omm_tokenizer *tokenizer) {
     return tokenizer->tools.announces;
+}
+
+omm_chat_place omm_chat_announces_at(const omm_tokenizer *tokenizer) {
+    const chat_tools *tools = &tokenizer->tools;
+    return tools->announces && tools->form ? tools->form->place : OMM_CHAT_IN_SYSTEM;
+}
+
+omm_bytes omm_chat_announcing_system(const omm_tokenizer *tokenizer) {
+    return omm_buf_view(&tokenizer->tools.instead);
 }
 
 /* The system's text, or what stands there instead. */
@@ -388,11 +435,84 @@ static omm_err put_all(omm_buf *out, const chat_tools *form, omm_bytes system,
     return omm_buf_append(out, behind.data, behind.size);
 }
 
+/* ---- as a family has them --------------------------------------------------------------------- */
+
+/* A new reference: the tool with its kind beside it, or (function) without. */
+static omm_err tool_of(json_t **out, json_t *tool, bool function) {
+    json_t *inner = json_object_get(tool, "function");
+    *out = inner || function ? json_incref(inner && function ? inner : tool)
+                             : json_pack("{s:s, s:O}", "type", "function", "function", tool);
+    return *out ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "no memory for a tool");
+}
+
+static omm_err put_member(omm_buf *out, const char *key, json_t *value, bool first) {
+    OMM_TRY(omm_buf_printf(out, "%s\"%s\": ", first ? "" : ", ", key));
+    if (!json_is_string(value)) return omm_json_write_indented(out, value, 0);
+    OMM_TRY(omm_buf_append(out, "\"", 1)); /* what it says is not escaped */
+    OMM_TRY(omm_buf_append(out, json_string_value(value), json_string_length(value)));
+    return omm_buf_append(out, "\"", 1);
+}
+
+static omm_err put_members(omm_buf *out, json_t *function) {
+    const char *key = NULL;
+    json_t *value = NULL;
+    bool first = true;
+    OMM_TRY(omm_buf_printf(out, "{\"type\": \"function\", \"function\": {"));
+    json_object_foreach(function, key, value) {
+        if (strcmp(key, "return") == 0) continue;
+        OMM_TRY(put_member(out, key, value, first));
+        first = false;
+    }
+    return omm_buf_append(out, "}}", 2);
+}
+
+/* One after the other. */
+static omm_err put_each(omm_buf *out, const json_t *tools, tools_spelling how) {
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        json_t *tool = NULL;
+        const bool apart = how == TOOLS_APART;
+        if (i > 0) OMM_TRY(omm_buf_printf(out, "%s", apart ? "\n\n" : ", "));
+        OMM_TRY(tool_of(&tool, json_array_get(tools, i), !apart));
+        const omm_err err = apart ? omm_json_write_indented(out, tool, 4) : put_members(out, tool);
+        json_decref(tool);
+        OMM_TRY(err);
+    }
+    return OMM_OK;
+}
+
+static omm_err put_list(omm_buf *out, const json_t *tools, tools_spelling how) {
+    json_t *list = json_array();
+    omm_err err = list ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "no memory for tools");
+    for (size_t i = 0; i < json_array_size(tools) && err == OMM_OK; i++) {
+        json_t *tool = NULL;
+        err = tool_of(&tool, json_array_get(tools, i), how == TOOLS_FUNCTIONS);
+        if (err == OMM_OK && json_array_append_new(list, tool) != 0)
+            err = omm_raise(OMM_ERR_NOMEM, "no memory for tools");
+    }
+    if (err == OMM_OK) err = omm_json_write_indented(out, list, how == TOOLS_INDENTED ? 4 : 0);
+    json_decref(list);
+    return err;
+}
+
+/* In the system turn behind its text, with the marks around; else alone. */
+static omm_err put_as_family(omm_buf *out, const tools_form *form, omm_bytes system,
+                             const json_t *tools) {
+    const bool inside = form->place == OMM_CHAT_IN_SYSTEM,
+               listed = form->spelling == TOOLS_BY_MEMBERS;
+    if (inside) OMM_TRY(omm_buf_append(out, system.data, system.size));
+    OMM_TRY(omm_buf_printf(out, "%s%s", inside ? form->before : "", listed ? "[" : ""));
+    OMM_TRY(listed || form->spelling == TOOLS_APART ? put_each(out, tools, form->spelling)
+                                                    : put_list(out, tools, form->spelling));
+    return omm_buf_printf(out, "%s%s", listed ? "]" : "", inside ? form->after : "");
+}
+
 omm_err omm_chat_announce_tools(omm_buf *out, const omm_tokenizer *tokenizer, omm_bytes system,
                                 const json_t *tools) {
     const size_t at = out->size;
     OMM_ASSERT(omm_chat_announces(tokenizer));
-    const omm_err err = put_all(out, &tokenizer->tools, system, tools);
+    const chat_tools *has = &tokenizer->tools;
+    const omm_err err =
+        has->form ? put_as_family(out, has->form, system, tools) : put_all(out, has, system, tools);
     if (err != OMM_OK) out->size = at;
     return err;
 }

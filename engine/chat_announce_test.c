@@ -376,8 +376,8 @@ static void renders(const omm_tokenizer *t, const omm_message *messages, size_t 
                     const char *text);
 
 static void test_defaults(void) {
-    const omm_message turns[] = {{OMM_ROLE_SYSTEM, omm_bytes_str("S")},
-                                 {OMM_ROLE_USER, omm_bytes_str("q")}};
+    const omm_message turns[] = {{.role = OMM_ROLE_SYSTEM, .content = omm_bytes_str("S")},
+                                 {.role = OMM_ROLE_USER, .content = omm_bytes_str("q")}};
     for (size_t i = 0; i < sizeof s_defaults / sizeof *s_defaults; i++) {
         omm_tokenizer *t = open_with(s_defaults[i].jinja, 512, false);
         const char *text = s_defaults[i].text;
@@ -398,7 +398,7 @@ static void test_defaults(void) {
 
 /* It is put in front of what begins a conversation, and of nothing else. */
 static void test_default_first(void) {
-    const omm_message turn = {OMM_ROLE_USER, omm_bytes_str("q")};
+    const omm_message turn = {.role = OMM_ROLE_USER, .content = omm_bytes_str("q")};
     omm_tokenizer *t = open_with(s_defaults[0].jinja, 0, false);
     omm_tokenizer *none = open_with(QWEN, 0, false);
     omm_prompt p, q;
@@ -601,12 +601,13 @@ static void test_responses(void) {
 }
 
 static void test_results(void) {
-    const omm_message messages[] = {{OMM_ROLE_USER, omm_bytes_str("q")},
-                                    {OMM_ROLE_ASSISTANT, omm_bytes_str("c")},
-                                    {OMM_ROLE_TOOL, omm_bytes_str("1<tool_response>")},
-                                    {OMM_ROLE_TOOL, omm_bytes_str("")},
-                                    {OMM_ROLE_ASSISTANT, omm_bytes_str("d")},
-                                    {OMM_ROLE_TOOL, omm_bytes_str("3")}};
+    const omm_message messages[] = {
+        {.role = OMM_ROLE_USER, .content = omm_bytes_str("q")},
+        {.role = OMM_ROLE_ASSISTANT, .content = omm_bytes_str("c")},
+        {.role = OMM_ROLE_TOOL, .content = omm_bytes_str("1<tool_response>")},
+        {.role = OMM_ROLE_TOOL, .content = omm_bytes_str("")},
+        {.role = OMM_ROLE_ASSISTANT, .content = omm_bytes_str("d")},
+        {.role = OMM_ROLE_TOOL, .content = omm_bytes_str("3")}};
     for (unsigned inner = 0; inner < 2; inner++) {
         omm_tokenizer *t = open_with(QWEN, 512, inner != 0);
         omm_prompt p;

@@ -70,6 +70,66 @@ static inline const uint8_t *chat_find(omm_bytes text, const char *wanted) {
     return text.size ? memmem(text.data, text.size, wanted, strlen(wanted)) : NULL;
 }
 
+/* ---- tools --------------------------------------------------------------------------------- */
+
+/* How calls are written (chat_calls.c):
+ *   EACH   opens, gap, {"name", KEY}, closes   and the next one
+ *   WHOLE  {"name", KEY}                       and nothing else
+ *   LIST   opens, gap, [{"name", KEY}, ...], closes
+ *   NAMED  opens, NAME, [CALL_ID]ID, [ARGS], {...}   and the next one */
+typedef enum calls_kind { CALLS_EACH, CALLS_WHOLE, CALLS_LIST, CALLS_NAMED } calls_kind;
+/* A mark, of which models have one; what begins a bare call is none. */
+typedef enum calls_opener {
+    OPENER_MARKED,
+    OPENER_BARE,
+    OPENER_MISTRAL,
+    OPENER_TOOL,
+    OPENER_COUNT
+} calls_opener;
+#define CALLS_ARGS "[ARGS]"
+#define CALLS_ID "[CALL_ID]"
+
+typedef struct calls_style {
+    const char *name, *shown;
+    calls_kind kind;
+    calls_opener opener;
+    const char *opens, *gap, *closes; /* opens NULL: calls have no mark */
+    const char *key;                  /* of arguments */
+    bool ids, alone;                  /* alone: no text beside calls */
+} calls_style;
+const calls_style *calls_style_of(omm_calls_form form);
+/* OMM_CHAT_CALL_ID_BYTES letters and digits of an id: its last ones, zeros in front of fewer. */
+void calls_id(char out[OMM_CHAT_CALL_ID_BYTES + 1], omm_bytes id);
+bool calls_is_name(omm_bytes text); /* of characters that a name may have; also none */
+
+/* How a family's template announces tools and writes results, where that is more than a text in the system turn. */
+typedef enum tools_spelling {
+    TOOLS_AS_LIST,   /* one JSON list, on one line */
+    TOOLS_INDENTED,  /* the same by 4 */
+    TOOLS_APART,     /* each indented by 4, an empty line between */
+    TOOLS_FUNCTIONS, /* a list of the functions themselves */
+    TOOLS_BY_MEMBERS, /* a list; of a function texts as they are between quotes, others as JSON, and no "return" */
+} tools_spelling;
+
+enum { FORM_MARKS_MAX = 6, FORM_SPOKEN_MAX = 4 };
+
+typedef struct tools_form {
+    omm_calls_form calls;
+    omm_chat_place place;
+    tools_spelling spelling;
+    const char *before, *after; /* around tools */
+    const char *result
+        [4]; /* NULL: as the family's.  In front, content and id with the second between (id_first: the
+                            * other way round), the third behind an id, the last behind all */
+    bool id_first;
+    const char *marks[FORM_MARKS_MAX]; /* of those texts */
+    const char *spoken
+        [FORM_SPOKEN_MAX]; /* of what the model writes: tokens in its turns and the system's */
+} tools_form;
+
+/* chat_announce.c: the model is one of these, if it has all marks.  Its spoken ones are from now on tokens that text may have. */
+void tools_take_form(omm_tokenizer *t, const tools_form *form);
+
 /* thinking.c: what the template of a known family says, and a thought without a word as it has it; empty: the model does
  * not think. */
 void thinking_recognise(omm_tokenizer *t, omm_bytes jinja);
@@ -82,5 +142,9 @@ OMM_CHECKED omm_err announce_recognise(omm_tokenizer *t, const omm_gguf *g, omm_
 struct chat_tools;
 struct jinja_parts;
 OMM_CHECKED omm_err llama_recognise(struct chat_tools *out, const struct jinja_parts *parts);
+/* chat_mistral.c, chat_granite.c, chat_phi.c: of their families'.  Errors: NOMEM. */
+void mistral_recognise(omm_tokenizer *t, const struct jinja_parts *parts);
+OMM_CHECKED omm_err granite_recognise(omm_tokenizer *t, const struct jinja_parts *parts);
+void phi_recognise(omm_tokenizer *t, const struct jinja_parts *parts);
 
 #endif

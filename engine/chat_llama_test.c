@@ -262,8 +262,8 @@ static void test_conversations(void) {
 }
 
 static void test_marks_are_text(void) {
-    const omm_message turn = {OMM_ROLE_TOOL, omm_bytes_str("<|eot_id|>")};
-    const omm_message bad = {OMM_ROLE_TOOL, omm_bytes_str("\xff")};
+    const omm_message turn = {.role = OMM_ROLE_TOOL, .content = omm_bytes_str("<|eot_id|>")};
+    const omm_message bad = {.role = OMM_ROLE_TOOL, .content = omm_bytes_str("\xff")};
     omm_tokenizer *t = open_with(WHOLE, 0);
     const uint32_t end = omm_tokenizer_special(t, "<|eot_id|>");
     omm_prompt p;

@@ -15,9 +15,9 @@ static size_t read_messages(omm_message *out, const uint8_t *data, size_t size) 
         const uint8_t *end = memchr(data, 0, size);
         size_t used = end ? (size_t)(end - data) + 1 : size;
         size_t content = end ? used - 1 : used;
-        out[count++] =
-            (omm_message){(omm_role)(data[0] % OMM_ROLE_COUNT),
-                          content > 0 ? omm_bytes_of(data + 1, content - 1) : omm_bytes_of("", 0)};
+        out[count++] = (omm_message){.role = (omm_role)(data[0] % OMM_ROLE_COUNT),
+                                     .content = content > 0 ? omm_bytes_of(data + 1, content - 1)
+                                                            : omm_bytes_of("", 0)};
         data += used;
         size -= used;
     }
@@ -37,6 +37,13 @@ static size_t occurrences(const omm_tokenizer *t, const omm_prompt *p, const cha
     return n;
 }
 
+/* The model's own matter, too. */
+static bool is_spoken(const tools_form *form, const char *mark) {
+    for (size_t i = 0; i < FORM_SPOKEN_MAX && form->spoken[i]; i++)
+        if (strcmp(form->spoken[i], mark) == 0) return true;
+    return false;
+}
+
 static void compare(const omm_tokenizer *t, const omm_prompt *p, const omm_message *messages,
                     size_t count) {
     const chat_template *c = &chat_templates[omm_chat_format_of(t)];
@@ -44,10 +51,14 @@ static void compare(const omm_tokenizer *t, const omm_prompt *p, const omm_messa
     omm_prompt q;
     omm_prompt_init(&q, TOKENS_MAX);
     for (size_t i = 0; i < count; i++)
-        harmless[i] = (omm_message){messages[i].role, omm_bytes_str("x")};
+        harmless[i] = (omm_message){.role = messages[i].role, .content = omm_bytes_str("x")};
     OMM_ASSERT(omm_chat_render(&q, t, harmless, count, OMM_CHAT_ANSWER) == OMM_OK);
     for (size_t i = 0; i < CHAT_MARKS_MAX && c->marks[i]; i++)
         OMM_ASSERT(occurrences(t, p, c->marks[i]) == occurrences(t, &q, c->marks[i]));
+    const tools_form *form = t->tools.form;
+    for (size_t i = 0; form && i < FORM_MARKS_MAX && form->marks[i]; i++)
+        if (!is_spoken(form, form->marks[i]))
+            OMM_ASSERT(occurrences(t, p, form->marks[i]) == occurrences(t, &q, form->marks[i]));
     OMM_ASSERT(occurrences(t, p, "</s>") == occurrences(t, &q, "</s>"));
     OMM_ASSERT(p->mask.size == p->tokens.count);
     omm_prompt_fini(&q);
@@ -63,7 +74,7 @@ static void announce(const omm_tokenizer *t) {
         OMM_ASSERT(memmem(out.data, out.size, "\"f\"", 3) != NULL);
         omm_buf_clear(&out);
         OMM_ASSERT(omm_chat_announce_tools(&out, t, (omm_bytes){0}, tools) == OMM_OK);
-        OMM_ASSERT(memmem(out.data, out.size, "<|", 2) == NULL);
+        OMM_ASSERT(t->tools.form || memmem(out.data, out.size, "<|", 2) == NULL);
         omm_buf_fini(&out);
     }
     json_decref(tools);
@@ -110,7 +121,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                       .mark_type = data[0] >> 3 & 1 ? TOKEN_USER : TOKEN_CONTROL,
                       .no_bytes = data[0] >> 4 & 1,
                       .jinja = jinja};
+    static const char *const more[6][10] = {
+        [2] = {"<|tool|>", "<|/tool|>", "<|tool_call|>", "<|/tool_call|>"},
+        [3] = {"[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]", "[TOOL_RESULTS]",
+               "[/TOOL_RESULTS]", "[ARGS]", "[CALL_ID]", "[TOOL_CONTENT]"},
+        [5] = {"<|tool_call|>", "<tool_call>", "</tool_call>"}};
     if (data[0] >> 5 < 6) memcpy(r.marks, marks[data[0] >> 5], sizeof r.marks);
+    if (data[0] >> 5 < 6) memcpy(r.more, more[data[0] >> 5], sizeof r.more);
     omm_message messages[MESSAGES_MAX];
     size_t used = jinja_size + 2 < size ? jinja_size + 2 : size;
     size_t count = read_messages(messages, data + used, size - used);

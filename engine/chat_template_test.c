@@ -156,7 +156,7 @@ static const chat_case s_cases[] = {
 enum { CASE_COUNT = sizeof s_cases / sizeof s_cases[0] };
 
 static omm_message message(omm_role role, const char *content) {
-    return (omm_message){role, omm_bytes_str(content)};
+    return (omm_message){.role = role, .content = omm_bytes_str(content)};
 }
 
 static const omm_message *sample(void) {

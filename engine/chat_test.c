@@ -45,7 +45,7 @@ static void append_turn(omm_buf *out, const char *role, const char *content) {
 }
 
 static omm_message message(omm_role role, const char *content) {
-    return (omm_message){role, omm_bytes_str(content)};
+    return (omm_message){.role = role, .content = omm_bytes_str(content)};
 }
 
 static const omm_message *sample(size_t *count) {
@@ -270,6 +270,9 @@ static void test_bare_calls(void) {
         "{\"name\": \"a\", \"parameters\": []}",
         "{\"name\": \"a\", \"parameters\": {}, \"id\": 1}",
         "{\"name\": \"a\", \"arguments\": {}}",
+        "{\"type\": \"function\", \"name\": \"a\"}",
+        "{\"type\": \"function\", \"name\": \"a\", \"parameters\": {}, \"id\": 1}",
+        "{\"name\": \"a\", \"parameters\": {}, \"type\": \"x\"}",
         BARE_A " and more",
         BARE_A "; {\"x\": 1}",
         BARE_A "; {",
@@ -302,8 +305,11 @@ static void test_bare_calls(void) {
     check_bare("{\"name\":  \"a\"}", 0, "{\"name\":  \"a\"}");
     check_bare("{ \"name\": \"a\"}", 0, "{ \"name\": \"a\"}");
     check_bare("{\"parameters\": {}, \"name\": \"a\"}", 0, "{\"parameters\": {}, \"name\": \"a\"}");
-    check_bare("{\"type\": \"function\", \"name\": \"a\"}", 0,
-               "{\"type\": \"function\", \"name\": \"a\"}");
+    check_bare("{\"type\": \"tool\", \"name\": \"a\"}", 0, "{\"type\": \"tool\", \"name\": \"a\"}");
+    /* of a type */
+    check_bare("{\"type\": \"function\", \"name\": \"a\", \"parameters\": {}}", 1, "");
+    check_bare("{\"type\":\"function\",\"name\":\"a\",\"parameters\":{}}; " BARE_B, 2, "");
+    check_bare("{\"type\": \"function\", \"name\": ", 0, "{\"type\": \"function\", \"name\":");
     /* trained to marks */
     check_bare("Wait. <tool_call>{\"name\": \"a\", \"arguments\": {}}</tool_call>", 1, "Wait.");
     check_bare("{\"name\": \"a, <tool_call>{\"name\": \"a\", \"arguments\": {}}</tool_call>", 1,
@@ -364,6 +370,13 @@ static void test_bare_begins(void) {
         {"{\"name\":  ", OMM_BARE_NOT, OMM_BARE_NOT},
         {"{\"name\": 1", OMM_BARE_NOT, OMM_BARE_NOT},
         {"{\"name\" ", OMM_BARE_NOT, OMM_BARE_NOT},
+        {"{\"t", OMM_BARE_PERHAPS, OMM_BARE_PERHAPS},
+        {"{\"type\":\"function\", \"na", OMM_BARE_PERHAPS, OMM_BARE_PERHAPS},
+        {"{\"type\": \"function\", \"name\": \"ti", OMM_BARE_PERHAPS, OMM_BARE_PERHAPS},
+        {"{\"type\":\"function\",\"name\":\"timer\"", OMM_BARE_CALL, OMM_BARE_CALL},
+        {"{\"type\": \"function\", \"name\": \"to", OMM_BARE_NOT, OMM_BARE_PERHAPS},
+        {"{\"type\": \"f\"", OMM_BARE_NOT, OMM_BARE_NOT},
+        {"{\"type\":  ", OMM_BARE_NOT, OMM_BARE_NOT},
         {"x", OMM_BARE_NOT, OMM_BARE_NOT},
     };
     size_t at = 9;
@@ -377,16 +390,19 @@ static void test_bare_begins(void) {
     CHECK_EQ(at, 2);
     CHECK_EQ(omm_chat_bare(&at, (omm_bytes){0}, NULL, NULL), OMM_BARE_PERHAPS);
     /* the longest name, and one beyond it */
-    for (int more = 0; more < 2; more++) {
+    for (int i = 0; i < 4; i++) {
+        static const char *const leads[] = {"{\"name\": \"",
+                                            "{\"type\": \"function\", \"name\": \""};
+        const int more = i % 2;
         omm_buf_init(&text, FILE_MAX);
-        CHECK_OK(omm_buf_printf(&text, "{\"name\": \"%.*s", (int)OMM_CHAT_NAME_MAX + more,
+        CHECK_OK(omm_buf_printf(&text, "%s%.*s", leads[i / 2], (int)OMM_CHAT_NAME_MAX + more,
                                 A13 A13 A13 A13 A13));
         CHECK_EQ(omm_chat_bare(&at, omm_buf_view(&text), NULL, NULL),
                  more ? OMM_BARE_NOT : OMM_BARE_PERHAPS);
         CHECK_OK(omm_buf_append(&text, "\"", 1));
         CHECK_EQ(omm_chat_bare(&at, omm_buf_view(&text), NULL, NULL),
                  more ? OMM_BARE_NOT : OMM_BARE_CALL);
-        if (!more) CHECK_EQ(text.size, OMM_CHAT_BARE_MAX);
+        if (i == 2) CHECK_EQ(text.size, OMM_CHAT_BARE_MAX);
         omm_buf_fini(&text);
     }
 }

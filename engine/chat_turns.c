@@ -60,6 +60,10 @@ static omm_bytes text_of(const json_t *value) {
     return omm_bytes_of(json_string_value(value), json_string_length(value));
 }
 
+static omm_bytes text_or_none(const json_t *value) {
+    return json_string_length(value) > 0 ? text_of(value) : omm_bytes_str("");
+}
+
 /* What turn number `at` says lies in t->texts from `from` on. */
 static void set_made(omm_chat_turns *t, size_t at, size_t from) {
     t->spans[at].made = true;
@@ -109,13 +113,19 @@ static omm_err announce_briefly(omm_chat_turns *t, omm_bytes system, const json_
     return omm_chat_system(&t->texts, system, list, count, OMM_CHAT_SIGNATURES);
 }
 
-/* system text + announced tools, as the model's own template has it, or briefly. */
-static omm_err announce(omm_chat_turns *t, size_t at, omm_bytes system, const json_t *tools) {
-    const size_t count = json_array_size(tools), from = t->texts.size;
+static omm_err check_tools(omm_chat_turns *t, const json_t *tools) {
+    const size_t count = json_array_size(tools);
     if (count > OMM_CHAT_TOOLS_MAX)
         return BAD(t, TOOLS, "tools: %zu; at most %u", count, OMM_CHAT_TOOLS_MAX);
     for (size_t i = 0; i < count; i++)
         if (!name_at(tools, i)) return BAD(t, TOOLS, "tools: entry %zu has no function name", i);
+    return OMM_OK;
+}
+
+/* system text + announced tools, as the model's own template has it, or briefly. */
+static omm_err announce(omm_chat_turns *t, size_t at, omm_bytes system, const json_t *tools) {
+    const size_t from = t->texts.size;
+    OMM_TRY(check_tools(t, tools));
     if (t->tokenizer && omm_chat_announces(t->tokenizer))
         OMM_TRY(omm_chat_announce_tools(&t->texts, t->tokenizer, system, tools));
     else
@@ -138,33 +148,37 @@ static omm_err call_arguments(omm_chat_turns *t, json_t **out, json_t *arguments
     return OMM_OK;
 }
 
-static omm_err write_call(omm_chat_turns *t, const json_t *call, size_t index, bool first) {
+static omm_err write_call(omm_chat_turns *t, const json_t *call, size_t index, size_t count,
+                          bool says) {
     const json_t *function = json_object_get(call, "function");
     const char *name = json_string_value(json_object_get(function, "name"));
     json_t *text = json_object_get(function, "arguments"), *arguments = NULL;
     if (!name || !(json_is_string(text) || json_is_object(text)))
         return BAD(t, CALLS, "tool_calls: call %zu has no name or arguments", index);
     OMM_TRY(call_arguments(t, &arguments, text, index));
-    const omm_calls_form form = omm_chat_calls_of(t->tokenizer);
-    const char *between = first ? "" : form == OMM_CALLS_BARE ? "; " : "\n";
-    omm_err err = omm_buf_append(&t->texts, between, strlen(between));
-    if (err == OMM_OK) err = omm_chat_write_call(&t->texts, form, name, arguments);
+    const omm_written_call written = {.name = name,
+                                      .arguments = arguments,
+                                      .id = text_or_none(json_object_get(call, "id")),
+                                      .index = index,
+                                      .count = count,
+                                      .says = says};
+    const omm_err err = omm_chat_write_nth(&t->texts, omm_chat_calls_of(t->tokenizer), &written);
     json_decref(arguments);
-    return err;
+    return err == OMM_ERR_FORMAT ? make_bad(t, OMM_CHAT_BAD_CALLS, err) : err;
 }
 
 /* An assistant turn in OpenAI's form: content (may be null, or a thought alone: then it says nothing) and tool_calls.
- * A bare call has no text beside it: the template leaves it out. */
+ * Where calls stand alone the template leaves the text out. */
 static omm_err write_calls(omm_chat_turns *t, size_t at, omm_bytes content, const json_t *calls,
                            bool says) {
-    const size_t from = t->texts.size;
-    if (omm_chat_calls_of(t->tokenizer) == OMM_CALLS_BARE) {
+    const size_t from = t->texts.size, count = json_array_size(calls);
+    if (omm_chat_calls_alone(omm_chat_calls_of(t->tokenizer))) {
         content = omm_bytes_str("");
         says = false;
     }
     OMM_TRY(omm_buf_append(&t->texts, content.data, content.size));
-    for (size_t i = 0; i < json_array_size(calls); i++)
-        OMM_TRY(write_call(t, json_array_get(calls, i), i, i == 0 && !says));
+    for (size_t i = 0; i < count; i++)
+        OMM_TRY(write_call(t, json_array_get(calls, i), i, count, says));
     set_made(t, at, from);
     return OMM_OK;
 }
@@ -230,6 +244,7 @@ static omm_err put_thought(omm_chat_turns *t, size_t at, omm_bytes *text, const 
 static omm_err read_message(omm_chat_turns *t, size_t at, const json_t *message, size_t index) {
     omm_role *role = &t->messages[at].role;
     OMM_TRY(read_role(t, role, message, index));
+    t->messages[at].call_id = text_or_none(json_object_get(message, "tool_call_id"));
     const json_t *content = json_object_get(message, "content");
     const json_t *calls = json_object_get(message, "tool_calls");
     const bool has_calls = json_array_size(calls) > 0 && *role == OMM_ROLE_ASSISTANT;
@@ -279,6 +294,54 @@ static omm_err put_tools(omm_chat_turns *t, size_t *at, const json_t *tools) {
     return err;
 }
 
+/* A turn of `role` in front of the one at `at`; it says what texts have from `from` on. */
+static void insert(omm_chat_turns *t, size_t at, omm_role role, size_t from, size_t to) {
+    OMM_ASSERT(t->count < t->capacity);
+    const size_t behind = t->count - at;
+    memmove(t->messages + at + 1, t->messages + at, behind * sizeof *t->messages);
+    memmove(t->spans + at + 1, t->spans + at, behind * sizeof *t->spans);
+    t->messages[at] = (omm_message){.role = role};
+    t->spans[at] = (struct omm_chat_span){.made = true, .from = from, .to = to};
+    t->count++;
+}
+
+/* Behind the system's turn, which is made if the template has one then. */
+static omm_err put_behind_system(omm_chat_turns *t, size_t from, size_t to) {
+    const omm_bytes system = omm_chat_announcing_system(t->tokenizer);
+    const bool is_system = t->messages[0].role == OMM_ROLE_SYSTEM;
+    insert(t, is_system, OMM_ROLE_TOOLS, from, to);
+    if (is_system || system.size == 0) return OMM_OK;
+    OMM_TRY(omm_buf_append(&t->texts, system.data, system.size));
+    insert(t, 0, OMM_ROLE_SYSTEM, to, t->texts.size);
+    return OMM_OK;
+}
+
+/* In front of the user's last turn, and of others that say the same, as templates compare them. */
+static void put_at_user(omm_chat_turns *t, size_t from, size_t to) {
+    size_t last = t->count;
+    while (last > 0 && t->messages[last - 1].role != OMM_ROLE_USER) last--;
+    if (last == 0) return;
+    for (size_t i = last--; i-- > 0;) {
+        const bool same = t->messages[i].role == OMM_ROLE_USER &&
+                          omm_bytes_equal(span_text(t, i), span_text(t, last));
+        if (!same) continue;
+        insert(t, i, OMM_ROLE_TOOLS, from, to);
+        last++;
+    }
+}
+
+/* All turns have been read: tools are announced in turns of their own. */
+static omm_err put_turns(omm_chat_turns *t, omm_chat_place place, const json_t *tools) {
+    const size_t from = t->texts.size;
+    OMM_TRY(check_tools(t, tools));
+    OMM_TRY(omm_chat_announce_tools(&t->texts, t->tokenizer, (omm_bytes){0}, tools));
+    const size_t to = t->texts.size;
+    if (place == OMM_CHAT_BEHIND_SYSTEM) return put_behind_system(t, from, to);
+    if (place == OMM_CHAT_AT_FRONT) insert(t, 0, OMM_ROLE_TOOLS, from, to);
+    if (place == OMM_CHAT_AT_LAST_USER) put_at_user(t, from, to);
+    return OMM_OK;
+}
+
 bool omm_chat_turns_calls(const omm_chat_turns *t, size_t index) {
     OMM_ASSERT(index < t->count);
     return t->spans[index].calls;
@@ -286,6 +349,8 @@ bool omm_chat_turns_calls(const omm_chat_turns *t, size_t index) {
 
 omm_err omm_chat_turns_read(omm_chat_turns *t, const json_t *messages, const json_t *tools) {
     const size_t n = json_array_size(messages);
+    const omm_chat_place place =
+        t->tokenizer ? omm_chat_announces_at(t->tokenizer) : OMM_CHAT_IN_SYSTEM;
     size_t at = 0;
     t->bad = OMM_CHAT_BAD_NONE;
     t->count = 0;
@@ -294,12 +359,15 @@ omm_err omm_chat_turns_read(omm_chat_turns *t, const json_t *messages, const jso
     if (!json_is_array(messages) || n == 0 || n > OMM_CHAT_TURNS_MAX)
         return BAD(t, MESSAGES, "messages: a list of 1 to %u messages is needed",
                    OMM_CHAT_TURNS_MAX);
-    OMM_TRY(reserve(t, n + 1)); /* and a system turn for tools */
+    OMM_TRY(reserve(t, 2 * n + 2)); /* and a system turn for tools, and turns that announce them */
     for (size_t i = 0; i < n; i++, at++) {
         OMM_TRY(read_message(t, at, json_array_get(messages, i), i));
-        if (i == 0 && json_array_size(tools) > 0) OMM_TRY(put_tools(t, &at, tools));
+        if (i == 0 && json_array_size(tools) > 0 && place == OMM_CHAT_IN_SYSTEM)
+            OMM_TRY(put_tools(t, &at, tools));
     }
-    for (size_t i = 0; i < at; i++) t->messages[i].content = span_text(t, i);
     t->count = at;
+    if (json_array_size(tools) > 0 && place != OMM_CHAT_IN_SYSTEM)
+        OMM_TRY(put_turns(t, place, tools));
+    for (size_t i = 0; i < t->count; i++) t->messages[i].content = span_text(t, i);
     return OMM_OK;
 }

@@ -114,9 +114,9 @@ static void allow_plain(uint32_t *bits, const omm_lexicon *x, uint32_t room) {
             bits[i] |= (uint32_t)((uint16_t)(x->characters[i * 32 + k] - 1) < room) << k;
 }
 
-static void forbid_openers(omm_constraint *c, omm_calls_form form) {
-    for (uint32_t i = 0; i < c->lexicon->opener_counts[form]; i++) {
-        const uint32_t id = c->lexicon->openers[form][i];
+static void forbid_openers(omm_constraint *c, calls_opener opener) {
+    for (uint32_t i = 0; i < c->lexicon->opener_counts[opener]; i++) {
+        const uint32_t id = c->lexicon->openers[opener][i];
         if (!omm_constraint_permits(c, id)) c->allowed[id / 32] &= ~(1u << id % 32);
     }
 }
@@ -126,8 +126,9 @@ static void find_free(omm_constraint *c) {
     const omm_lexicon *x = c->lexicon;
     memset(c->allowed, 0xff, x->words * sizeof *c->allowed);
     if (x->vocab % 32 > 0) c->allowed[x->words - 1] = (1u << x->vocab % 32) - 1;
-    forbid_openers(c, OMM_CALLS_MARKED);
-    if (c->now.part == TEXT_LEAD) forbid_openers(c, OMM_CALLS_BARE);
+    const calls_opener own = calls_style_of(c->grammar->calls.form)->opener;
+    forbid_openers(c, OPENER_MARKED);
+    if (own != OPENER_BARE || c->now.part == TEXT_LEAD) forbid_openers(c, own);
 }
 
 static void find_allowed(omm_constraint *c) {
@@ -176,7 +177,7 @@ static void step_token(crowd *out, omm_constraint *c, uint32_t id) {
 static bool permits_long(omm_constraint *c, uint32_t id) {
     if (c->now.count > 0 && text_is_free(&c->now)) { /* in frames that have to stay: no steps */
         const omm_bytes bytes = lexicon_bytes(c->lexicon, id);
-        return !text_may_open(OMM_CALLS_MARKED, bytes) && !text_may_open(OMM_CALLS_BARE, bytes);
+        return !text_may_open(OPENER_MARKED, bytes) && !text_may_open(OPENER_BARE, bytes);
     }
     if (text_is_free(&c->now)) {
         const uint32_t live = c->frames.count;

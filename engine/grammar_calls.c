@@ -1,5 +1,5 @@
 /* grammar_calls.c - tools to rules: a call is one of as many objects as there are tools, {"name": NAME, "arguments": ...}, or
- * bare {"name": NAME, "parameters": ...}. */
+ * bare {"name": NAME, "parameters": ...}, in front of which "type": "function" may stand. */
 #include "grammar_internal.h"
 
 _Static_assert(OMM_CHAT_CALLS_MAX <= UINT8_MAX, "they are counted in a byte");
@@ -29,22 +29,22 @@ static omm_err add_names(uint32_t *out, omm_grammar *g, const omm_grammar_calls 
     return grammar_add_rule(out, g, &made);
 }
 
-/* {"name": one of those, "arguments": ...}, in this order. */
-static omm_err add_call(uint32_t *out, omm_grammar *g, omm_calls_form form, uint32_t names,
+/* {"name": one of those, "arguments": ...}, in this order; bare ones may have a type in front. */
+static omm_err add_call(uint32_t *out, omm_grammar *g, bool bare, uint32_t type, uint32_t names,
                         uint32_t arguments) {
-    const char *const keys[] = {"name\"", form == OMM_CALLS_BARE ? "parameters\"" : "arguments\""};
-    rule made = {.kind = RULE_OBJECT, .rest = RULE_NONE, .max = RULE_NONE, .count = 2};
-    const uint32_t values[2] = {names, arguments};
-    OMM_TRY(grammar_add_members(&made.first, g, 2));
-    OMM_TRY(grammar_add_texts(&made.names, g, 2));
-    for (uint32_t i = 0; i < 2; i++) {
-        const size_t size = strlen(keys[i]);
-        g->members[made.first + i] = (member){.rule = values[i], .required = true};
-        g->texts[made.names + i] =
-            (literal){.at = (uint32_t)g->bytes.size, .size = (uint32_t)size, .member = i};
+    const char *const keys[3] = {"type\"", "name\"", bare ? "parameters\"" : "arguments\""};
+    const uint32_t values[3] = {type, names, arguments}, skipped = bare ? 0 : 1;
+    rule made = {.kind = RULE_OBJECT, .rest = RULE_NONE, .max = RULE_NONE, .count = 3 - skipped};
+    OMM_TRY(grammar_add_members(&made.first, g, made.count));
+    OMM_TRY(grammar_add_texts(&made.names, g, made.count));
+    for (uint32_t i = skipped; i < 3; i++) {
+        const uint32_t at = i - skipped, size = (uint32_t)strlen(keys[i]);
+        g->members[made.first + at] = (member){.rule = values[i], .required = i > 0};
+        g->texts[made.names + at] =
+            (literal){.at = (uint32_t)g->bytes.size, .size = size, .member = at};
         OMM_TRY(omm_buf_append(&g->bytes, keys[i], size));
     }
-    uint32_t count = 2;
+    uint32_t count = made.count;
     grammar_sort_texts(g, made.names, &count);
     return grammar_add_rule(out, g, &made);
 }
@@ -84,11 +84,13 @@ static omm_err add_tool(uint32_t *out, omm_grammar *g, const omm_grammar_tool *t
 
 /* Every call begins as the first one does; behind a tool's name it goes on as that tool's. */
 static omm_err add_form(uint32_t *made, uint32_t *names, omm_grammar *g,
-                        const omm_grammar_calls *calls, omm_calls_form form,
-                        const uint32_t *arguments) {
+                        const omm_grammar_calls *calls, bool bare, const uint32_t *arguments) {
+    static const char *const types[] = {"\"function\""};
+    uint32_t type = RULE_NONE;
     OMM_TRY(add_names(names, g, calls));
+    if (bare) OMM_TRY(grammar_add_literals(&type, g, types, 1));
     for (size_t i = 0; i < calls->tool_count; i++)
-        OMM_TRY(add_call(&made[i], g, form, *names, arguments[i]));
+        OMM_TRY(add_call(&made[i], g, bare, type, *names, arguments[i]));
     const rule *r = &g->rules[*names];
     for (uint32_t i = r->first; i < r->first + r->count; i++)
         g->texts[i].member = made[g->texts[i].member];
@@ -100,10 +102,10 @@ static omm_err add_calls(uint32_t *made, omm_grammar *g, const omm_grammar_calls
     uint32_t arguments[OMM_GRAMMAR_TOOLS_MAX], bare[OMM_GRAMMAR_TOOLS_MAX], bare_names = 0;
     for (size_t i = 0; i < calls->tool_count; i++)
         OMM_TRY(add_tool(&arguments[i], g, &calls->tools[i], much));
-    OMM_TRY(add_form(made, &g->calls.names, g, calls, OMM_CALLS_MARKED, arguments));
+    OMM_TRY(add_form(made, &g->calls.names, g, calls, false, arguments));
     g->root = made[0];
     if (!g->calls.bare) return OMM_OK;
-    OMM_TRY(add_form(bare, &bare_names, g, calls, OMM_CALLS_BARE, arguments));
+    OMM_TRY(add_form(bare, &bare_names, g, calls, true, arguments));
     g->calls.bare_root = bare[0];
     return OMM_OK;
 }
@@ -137,6 +139,7 @@ static omm_err check_begun(const omm_grammar *g) {
 static omm_err make_calls(omm_grammar *g, const omm_grammar_calls *calls, how_much much) {
     uint32_t made[OMM_GRAMMAR_TOOLS_MAX];
     g->calls = (calls_form){.max = (uint8_t)calls->calls_max,
+                            .form = calls->form,
                             .bare = calls->form == OMM_CALLS_BARE,
                             .thinking = calls->thinking,
                             .stop_count = calls->stop_count};
@@ -184,7 +187,7 @@ omm_err omm_grammar_open_calls(omm_grammar **out, const omm_grammar_calls *calls
     OMM_ASSERT(calls->tool_count >= 1 && calls->tool_count <= OMM_GRAMMAR_TOOLS_MAX);
     OMM_ASSERT(calls->calls_max >= 1 && calls->calls_max <= OMM_CHAT_CALLS_MAX);
     OMM_ASSERT(calls->stop_count <= GRAMMAR_STOPS_MAX);
-    OMM_ASSERT(calls->form == OMM_CALLS_MARKED || calls->thinking == OMM_THINKING_NONE);
+    OMM_ASSERT(calls->form != OMM_CALLS_BARE || calls->thinking == OMM_THINKING_NONE);
     for (int much = ALL; much < HOW_MUCH_COUNT; much++) {
         err = open_calls(out, calls, (how_much)much, &spent);
         if (err != OMM_ERR_UNSUPPORTED && err != OMM_ERR_TOO_BIG) break;

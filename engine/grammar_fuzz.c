@@ -23,6 +23,11 @@ static omm_err open_tools(omm_grammar **out, const json_t *list) {
     if (calls.tool_count == 0) return omm_raise(OMM_ERR_FORMAT, "no tools");
     calls.thinking = calls.tool_count % 2 ? OMM_THINKING_OWN : OMM_THINKING_NONE;
     calls.form = calls.tool_count % 4 == 0 ? OMM_CALLS_BARE : OMM_CALLS_MARKED;
+    if (calls.tool_count % 4 ==
+        2) /* one behind a mark of its own, by how many there are and how long the first one's name is */
+        calls.form =
+            (omm_calls_form)(OMM_CALLS_MISTRAL + (calls.tool_count / 4 + strlen(tools[0].name)) %
+                                                     (OMM_CALLS_FORM_COUNT - OMM_CALLS_MISTRAL));
     if (calls.tool_count % 8 == 0) calls.begun = omm_bytes_str(OMM_CHAT_BARE_OPENS);
     return omm_grammar_open_calls(out, &calls);
 }
@@ -45,7 +50,8 @@ static void open_all(void) {
     const vocab_recipe recipe = {
         .mark_type = TOKEN_USER,
         .marks = {"{\"a", "\": \"", "\", \"", "\"}]}", "\\ud83d\\ude", "null, \""},
-        .words = {OMM_CHAT_CALL_OPENS, "}\n" OMM_CHAT_CALL_CLOSES}};
+        .words = {OMM_CHAT_CALL_OPENS, "}\n" OMM_CHAT_CALL_CLOSES},
+        .more = {"[TOOL_CALLS]", "[ARGS]", "<|tool_call|>", "<|/tool_call|>", "[CALL_ID]"}};
     s_tokenizer = open_vocab(&recipe);
     OMM_ASSERT(omm_lexicon_open(&s_lexicon, s_tokenizer, omm_tokenizer_vocab(s_tokenizer)) ==
                OMM_OK);
@@ -61,14 +67,14 @@ static uint32_t nth_allowed(const uint32_t *allowed, uint32_t nth) {
 }
 
 /* A text that has begun no call may say anything, and arguments may have a name twice. */
-static void check_calls(const omm_buf *written, bool thinks) {
+static void check_calls(const omm_buf *written, bool thinks, omm_calls_form form) {
     omm_chat_reply reply = {0};
     omm_thought thought = omm_thought_init(thinks);
     omm_thought_look(&thought, omm_buf_view(written), true);
     if (thought.answer >= written->size) return;
     if (omm_chat_parse(&reply,
                        omm_bytes_of(written->data + thought.answer, written->size - thought.answer),
-                       OMM_CALLS_MARKED, NULL, NULL) == OMM_OK)
+                       form, NULL, NULL) == OMM_OK)
         omm_chat_reply_fini(&reply);
     else
         OMM_ASSERT(strstr(omm_err_sentence(), "without " OMM_CHAT_CALL_OPENS) ||
@@ -114,7 +120,7 @@ static void walk(omm_constraint *c, const calls_form *calls, const uint8_t *data
         if (lexicon_has(allowed, end) && calls->bare)
             check_bare(&written, calls, allowed);
         else if (lexicon_has(allowed, end) && calls->max > 0)
-            check_calls(&written, calls->thinking == OMM_THINKING_OWN);
+            check_calls(&written, calls->thinking == OMM_THINKING_OWN, calls->form);
         else if (lexicon_has(allowed, end))
             check_whole(&written);
         const uint32_t id = nth_allowed(allowed, data[i]);

@@ -17,6 +17,8 @@
 #ifndef ENGINE_GRAMMAR_INTERNAL_H
 #define ENGINE_GRAMMAR_INTERNAL_H
 
+#include "chat_internal.h"
+
 #include "omm/bytes.h"
 #include "omm/chat.h"
 #include "omm/constraint.h"
@@ -83,6 +85,7 @@ typedef struct literal {
 /* Of texts with calls; max 0: the text is one value. */
 typedef struct calls_form {
     uint8_t max;
+    omm_calls_form form;
     bool bare;          /* a text may be a bare call, too */
     uint32_t bare_root; /* rule of those */
     uint32_t names;     /* rule of the tools' */
@@ -249,12 +252,21 @@ typedef enum text_part {
     TEXT_CLOSE,   /* its value has ended */
     TEXT_BETWEEN, /* or behind all calls */
     TEXT_OVER,    /* a text that ends an answer has come */
+    /* behind a mark of the form's own: */
+    TEXT_LIST, /* a list, and its calls: at 0 its bracket, at 2 a call, or (1, 3) that and no blank any more */
+    TEXT_AFTER, /* a call of the list */
+    TEXT_SHUT,  /* the list: what closes it */
+    TEXT_NAME, /* the name of a tool; alive: its number, or of those that begin so the first one's */
+    TEXT_ID,   /* behind it, an id and its mark */
+    TEXT_ARGS, /* the mark of arguments; all of it: they begin */
+    TEXT_NEXT, /* arguments have ended; the form's mark, or a text that ends an answer */
 } text_part;
 
 typedef struct crowd {
     uint8_t part,
         at; /* so many bytes of a mark; of LEAD, quotes; of a call's VALUE, its omm_calls_form */
-    uint8_t alive; /* bits: marks that it may be */
+    uint8_t
+        alive; /* bits: marks that it may be; of FREE and BEGIN, whether that is the form's; of LEAD, quotes in all */
     uint8_t calls; /* that have ended */
     uint32_t count;
     thread list[GRAMMAR_THREADS_MAX];
@@ -312,7 +324,7 @@ void text_step(crowd *out, frames *f, const omm_grammar *g, const crowd *in, uin
 bool text_is_whole(const omm_grammar *g, const crowd *c);
 uint32_t text_room(const omm_grammar *g, const crowd *c); /* match_room */
 /* Could a token with these bytes, anywhere, have the last byte of what begins such a call? */
-bool text_may_open(omm_calls_form form, omm_bytes piece);
+bool text_may_open(calls_opener opener, omm_bytes piece);
 
 static inline bool text_goes_on(const crowd *c) {
     return c->part != TEXT_VALUE || c->count > 0;
@@ -347,8 +359,8 @@ struct omm_lexicon {
     uint32_t *plain;      /* bits: whole characters, all of them plain ones (pattern.h) */
     uint16_t *characters; /* (words * 32) of a plain one; 0: it is none */
     uint32_t *ends;       /* bits */
-    uint32_t *openers[OMM_CALLS_FORM_COUNT]; /* (opener_counts) ids: text_may_open */
-    uint32_t opener_counts[OMM_CALLS_FORM_COUNT];
+    uint32_t *openers[OPENER_COUNT]; /* (opener_counts) ids: text_may_open */
+    uint32_t opener_counts[OPENER_COUNT];
     uint8_t *bytes;
     uint32_t *at; /* (vocab + 1) bytes of an id; none: it is never allowed */
 };

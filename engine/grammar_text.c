@@ -3,6 +3,8 @@
  *   BEGIN --<think>--> THOUGHT --</think>--> FREE --<tool_call>--> OPEN --> VALUE --> CLOSE --</tool_call>--> BETWEEN
  *   BETWEEN --<tool_call>--> OPEN;  --a text that ends an answer--> OVER
  *   LEAD --{"name": "NAME"--> VALUE --> OVER;  --anything else--> FREE
+ *   FREE --a form's own mark--> LIST --[--> VALUE --> AFTER --,--> LIST;  AFTER --]--> SHUT --what closes it--> BETWEEN
+ *        or NAME --> ARGS --[ARGS]--> VALUE --> NEXT --the mark--> NAME;  NAME --[CALL_ID]--> ID --> ARGS
  *
  * None of the marks begins again inside itself but with its first byte, so that where one was left is known by how many of
  * its bytes there are. */
@@ -44,12 +46,15 @@ static uint8_t follow(const char *mark, uint8_t at, uint8_t b) {
     return b == (uint8_t)mark[0];
 }
 
-static void step_free(crowd *out, uint8_t at, uint8_t b) {
-    const uint8_t next = follow(s_call, at, b);
-    if (s_call[next])
-        stand(out, TEXT_FREE, next, 0);
-    else
+/* Behind `at` bytes of a mark, the form's own or not. */
+static void step_free(crowd *out, const omm_grammar *g, omm_call_mark mark, uint8_t b) {
+    const calls_style *style = calls_style_of(g->calls.form);
+    if (!omm_call_mark_follow(&mark, g->calls.form, b))
+        stand(out, TEXT_FREE, mark.at, mark.own);
+    else if (!mark.own)
         stand(out, TEXT_OPEN, 0, 0);
+    else
+        stand(out, style->kind == CALLS_LIST ? TEXT_LIST : TEXT_NAME, 0, 0);
 }
 
 static void step_thought(crowd *out, uint8_t at, uint8_t b) {
@@ -67,12 +72,12 @@ static uint8_t in_common(const char *a, const char *b, uint8_t most) {
 }
 
 /* A thought may begin the text, behind white space. */
-static void step_begin(crowd *out, uint8_t at, uint8_t b) {
+static void step_begin(crowd *out, const omm_grammar *g, uint8_t at, uint8_t b) {
     if (at == 0 && chat_is_space(b))
         stand(out, TEXT_BEGIN, 0, 0);
     else if (b != (uint8_t)s_think[at]) {
         const uint8_t common = in_common(s_think, s_call, at);
-        step_free(out, common == at ? at : 0, b);
+        step_free(out, g, (omm_call_mark){0, common == at ? at : 0}, b);
     } else if (s_think[at + 1])
         stand(out, TEXT_BEGIN, (uint8_t)(at + 1), 0);
     else
@@ -80,6 +85,12 @@ static void step_begin(crowd *out, uint8_t at, uint8_t b) {
 }
 
 /* ---- calls ----------------------------------------------------------------------------------------- */
+
+static uint8_t all_next(const omm_grammar *g, const crowd *c) {
+    OMM_ASSERT(g->calls.stop_count <= GRAMMAR_STOPS_MAX);
+    const unsigned stops = ((1u << g->calls.stop_count) - 1) << MARKS;
+    return (uint8_t)(stops | (c->calls < g->calls.max ? (1u << MARKS) - 1 : 0));
+}
 
 /* A value is left when its last byte has come: it is an object. */
 static void step_value(crowd *out, frames *f, const omm_grammar *g, const crowd *in, uint8_t b) {
@@ -89,15 +100,21 @@ static void step_value(crowd *out, frames *f, const omm_grammar *g, const crowd 
     if (g->calls.max == 0 || !match_is_whole(g, out)) return;
     if (in->at == OMM_CALLS_MARKED) {
         stand(out, TEXT_CLOSE, 0, (1u << MARKS) - 1);
-    } else {
-        out->calls++;
-        stand(out, TEXT_OVER, 0, 0);
+        return;
     }
+    out->calls++;
+    const calls_kind kind = calls_style_of((omm_calls_form)in->at)->kind;
+    if (kind == CALLS_LIST)
+        stand(out, TEXT_AFTER, 0, 0);
+    else if (kind == CALLS_NAMED)
+        stand(out, TEXT_NEXT, 0, all_next(g, out));
+    else
+        stand(out, TEXT_OVER, 0, 0);
 }
 
 /* The text is as free as any until it has a tool's name, with its second quote: {"name": "NAME" */
 static void step_lead(crowd *out, frames *f, const omm_grammar *g, const crowd *in, uint8_t b) {
-    enum { QUOTES = 4 };
+    enum { QUOTES = 4, WITH_TYPE = 8 };
     crowd begin = {.calls = out->calls};
     if (in->count == 0 && chat_is_space(b)) {
         stand(out, TEXT_LEAD, 0, 0);
@@ -107,22 +124,29 @@ static void step_lead(crowd *out, frames *f, const omm_grammar *g, const crowd *
     match_step(out, f, g, in->count > 0 ? in : &begin, b);
     out->part = TEXT_LEAD;
     out->at = (uint8_t)(in->at + (b == '"'));
+    out->alive = in->alive || in->at == 0 ? in->alive : b == 't' ? WITH_TYPE : QUOTES;
     if (out->count == 0) {
-        step_free(out, 0, b);
-    } else if (out->at == QUOTES) {
+        step_free(out, g, (omm_call_mark){0, 0}, b);
+    } else if (out->at == out->alive && out->alive > 0) {
         out->part = TEXT_VALUE;
         out->at = OMM_CALLS_BARE;
     }
 }
 
-static void step_open(crowd *out, frames *f, const omm_grammar *g, uint8_t at, uint8_t b) {
-    crowd begin = {.calls = out->calls};
-    if (at == 0 && is_blank(b)) {
-        stand(out, TEXT_OPEN, 1, 0);
-        return;
-    }
-    match_begin(&begin, g, g->root, false);
+/* The first byte of a call's value, of that form. */
+static void begin_value(crowd *out, frames *f, const omm_grammar *g, uint32_t root,
+                        omm_calls_form form, uint8_t b) {
+    crowd begin = {.calls = out->calls, .at = (uint8_t)form};
+    match_begin(&begin, g, root, false);
+    begin.at = (uint8_t)form;
     step_value(out, f, g, &begin, b);
+}
+
+static void step_open(crowd *out, frames *f, const omm_grammar *g, uint8_t at, uint8_t b) {
+    if (at == 0 && is_blank(b))
+        stand(out, TEXT_OPEN, 1, 0);
+    else
+        begin_value(out, f, g, g->root, OMM_CALLS_MARKED, b);
 }
 
 /* Those of the texts that are alive and go on with b.  *ended: one that ends with it; MARKS and more: of stops. */
@@ -137,12 +161,6 @@ static uint8_t step_marks(int *ended, const char *const *marks, const omm_gramma
         if (!mark[in->at + 1]) *ended = i;
     }
     return alive;
-}
-
-static uint8_t all_next(const omm_grammar *g, const crowd *c) {
-    OMM_ASSERT(g->calls.stop_count <= GRAMMAR_STOPS_MAX);
-    const unsigned stops = ((1u << g->calls.stop_count) - 1) << MARKS;
-    return (uint8_t)(stops | (c->calls < g->calls.max ? (1u << MARKS) - 1 : 0));
 }
 
 static void step_close(crowd *out, const omm_grammar *g, const crowd *in, uint8_t b) {
@@ -167,6 +185,113 @@ static void step_between(crowd *out, const omm_grammar *g, const crowd *in, uint
         stand(out, TEXT_BETWEEN, (uint8_t)(in->at + 1), alive);
     else
         stand(out, ended < MARKS ? TEXT_OPEN : TEXT_OVER, 0, 0);
+}
+
+/* ---- calls behind a mark of the form's own --------------------------------------------------------- */
+
+static void step_list(crowd *out, frames *f, const omm_grammar *g, uint8_t at, uint8_t b) {
+    enum { CALL = 2 };
+    if (at % 2 == 0 && is_blank(b))
+        stand(out, TEXT_LIST, (uint8_t)(at + 1), 0);
+    else if (at >= CALL)
+        begin_value(out, f, g, g->root, g->calls.form, b);
+    else if (b == '[')
+        stand(out, TEXT_LIST, CALL, 0);
+    else
+        stop(out);
+}
+
+/* The list has ended: so has the text, but for what ends an answer. */
+static void end_list(crowd *out, const omm_grammar *g) {
+    out->calls = (uint8_t)g->calls.max;
+    stand(out, TEXT_BETWEEN, 0, all_next(g, out));
+}
+
+static void step_after(crowd *out, const omm_grammar *g, uint8_t b) {
+    if (b == ',' && out->calls < g->calls.max)
+        stand(out, TEXT_LIST, 2, 0);
+    else if (b != ']')
+        stop(out);
+    else if (*calls_style_of(g->calls.form)->closes)
+        stand(out, TEXT_SHUT, 0, 0);
+    else
+        end_list(out, g);
+}
+
+static void step_shut(crowd *out, const omm_grammar *g, uint8_t at, uint8_t b) {
+    const char *closes = calls_style_of(g->calls.form)->closes;
+    if ((uint8_t)closes[at] != b)
+        stop(out);
+    else if (closes[at + 1])
+        stand(out, TEXT_SHUT, (uint8_t)(at + 1), 0);
+    else
+        end_list(out, g);
+}
+
+/* The name of tool `i` in the order of names, without quotes. */
+static omm_bytes name_of(const omm_grammar *g, uint32_t i) {
+    const literal *text = &g->texts[g->rules[g->calls.names].first + i];
+    return omm_bytes_of(g->bytes.data + text->at + 1, text->size - 2);
+}
+
+/* Names that begin alike stand one behind the other. */
+static void step_name(crowd *out, const omm_grammar *g, const crowd *in, uint8_t b) {
+    const uint32_t count = g->rules[g->calls.names].count;
+    const omm_bytes now = name_of(g, in->alive);
+    for (uint32_t i = in->alive; i < count; i++) {
+        const omm_bytes name = name_of(g, i);
+        if (name.size < in->at || memcmp(name.data, now.data, in->at) != 0) break;
+        if (name.size == in->at && b == (uint8_t)CALLS_ARGS[0]) {
+            stand(out, calls_style_of(g->calls.form)->ids ? TEXT_ID : TEXT_ARGS, 1, (uint8_t)i);
+            return;
+        }
+        if (name.size == in->at || name.data[in->at] != b) continue;
+        stand(out, TEXT_NAME, (uint8_t)(in->at + 1), (uint8_t)i);
+        return;
+    }
+    stop(out);
+}
+
+static bool is_id_byte(uint8_t b) {
+    return (b >= 'a' && b <= 'z') || (b >= 'A' && b <= 'Z') || (b >= '0' && b <= '9');
+}
+
+/* Or there is none, and arguments follow the name. */
+static void step_id(crowd *out, const crowd *in, uint8_t b) {
+    enum { MARK = sizeof CALLS_ID - 1, LAST = MARK + OMM_CHAT_CALL_ID_BYTES - 1 };
+    if (in->at == 1 && b == (uint8_t)CALLS_ARGS[1])
+        stand(out, TEXT_ARGS, 2, in->alive);
+    else if (in->at < MARK ? (uint8_t)CALLS_ID[in->at] != b : !is_id_byte(b))
+        stop(out);
+    else
+        stand(out, in->at < LAST ? TEXT_ID : TEXT_ARGS, in->at < LAST ? (uint8_t)(in->at + 1) : 0,
+              in->alive);
+}
+
+static void step_args(crowd *out, frames *f, const omm_grammar *g, const crowd *in, uint8_t b) {
+    enum { MARK = sizeof CALLS_ARGS - 1 };
+    const literal *name = &g->texts[g->rules[g->calls.names].first + in->alive];
+    const uint32_t arguments = g->members[g->rules[name->member].first + 1].rule;
+    if (in->at == MARK)
+        begin_value(out, f, g, arguments, g->calls.form, b);
+    else if ((uint8_t)CALLS_ARGS[in->at] == b)
+        stand(out, TEXT_ARGS, (uint8_t)(in->at + 1), in->alive);
+    else
+        stop(out);
+}
+
+static void step_next(crowd *out, const omm_grammar *g, const crowd *in, uint8_t b) {
+    const char *const marks[MARKS] = {calls_style_of(g->calls.form)->opens, "", ""};
+    crowd own = *in;
+    int ended = -1;
+    own.alive &= (uint8_t)~6u; /* there is one mark, without blanks */
+    const uint8_t alive = step_marks(&ended, marks, g, &own, b);
+    if (!alive)
+        stop(out);
+    else if (ended < 0)
+        stand(out, TEXT_NEXT, (uint8_t)(in->at + 1), alive);
+    else
+        stand(out, ended < MARKS ? TEXT_NAME : TEXT_OVER, 0, 0);
 }
 
 /* ---- all ------------------------------------------------------------------------------------------- */
@@ -195,14 +320,21 @@ void text_step(crowd *out, frames *f, const omm_grammar *g, const crowd *in, uin
     out->calls = in->calls;
     switch ((text_part)in->part) {
     case TEXT_VALUE: step_value(out, f, g, in, byte); break;
-    case TEXT_BEGIN: step_begin(out, in->at, byte); break;
+    case TEXT_BEGIN: step_begin(out, g, in->at, byte); break;
     case TEXT_LEAD: step_lead(out, f, g, in, byte); break;
     case TEXT_THOUGHT: step_thought(out, in->at, byte); break;
-    case TEXT_FREE: step_free(out, in->at, byte); break;
+    case TEXT_FREE: step_free(out, g, (omm_call_mark){in->alive, in->at}, byte); break;
     case TEXT_OPEN: step_open(out, f, g, in->at, byte); break;
     case TEXT_CLOSE: step_close(out, g, in, byte); break;
     case TEXT_BETWEEN: step_between(out, g, in, byte); break;
     case TEXT_OVER: stop(out); break;
+    case TEXT_LIST: step_list(out, f, g, in->at, byte); break;
+    case TEXT_AFTER: step_after(out, g, byte); break;
+    case TEXT_SHUT: step_shut(out, g, in->at, byte); break;
+    case TEXT_NAME: step_name(out, g, in, byte); break;
+    case TEXT_ID: step_id(out, in, byte); break;
+    case TEXT_ARGS: step_args(out, f, g, in, byte); break;
+    case TEXT_NEXT: step_next(out, g, in, byte); break;
     }
 }
 
@@ -211,6 +343,7 @@ bool text_is_whole(const omm_grammar *g, const crowd *c) {
     if (text_is_free(c) || c->part == TEXT_OVER) return true;
     /* one blank is read as the end's as well as the next call's */
     const bool behind_blank = c->at == 1 && (c->alive & 6) != 0;
+    if (c->part == TEXT_NEXT) return c->at == 0;
     return c->part == TEXT_BETWEEN && (c->at == 0 || behind_blank);
 }
 
@@ -218,13 +351,16 @@ uint32_t text_room(const omm_grammar *g, const crowd *c) {
     return c->part == TEXT_VALUE ? match_room(g, c) : MATCH_ROOM_UNKNOWN;
 }
 
-bool text_may_open(omm_calls_form form, omm_bytes piece) {
-    const size_t size = sizeof s_call - 1;
-    if (form == OMM_CALLS_BARE) return piece.size > 0 && memchr(piece.data, '"', piece.size);
-    if (piece.size >= size && memmem(piece.data, piece.size, s_call, size)) return true;
+bool text_may_open(calls_opener opener, omm_bytes piece) {
+    static const omm_calls_form forms[OPENER_COUNT] = {OMM_CALLS_MARKED, OMM_CALLS_BARE,
+                                                       OMM_CALLS_MISTRAL, OMM_CALLS_GRANITE};
+    const char *mark = calls_style_of(forms[opener])->opens;
+    if (opener == OPENER_BARE) return piece.size > 0 && memchr(piece.data, '"', piece.size);
+    const size_t size = strlen(mark);
+    if (piece.size >= size && memmem(piece.data, piece.size, mark, size)) return true;
     for (size_t at = 1; at < size; at++) {
         const size_t left = size - at;
-        if (piece.size >= left && memcmp(piece.data, s_call + at, left) == 0) return true;
+        if (piece.size >= left && memcmp(piece.data, mark + at, left) == 0) return true;
     }
     return false;
 }

@@ -56,6 +56,18 @@ bool jinja_take(jinja_cursor *c, jinja_kind kind, const char *form, omm_bytes na
     return is;
 }
 
+static jinja_kind kind_of(char letter) {
+    return letter == 'T' ? JINJA_TEXT : letter == 'O' ? JINJA_OUTPUT : JINJA_BLOCK;
+}
+
+size_t jinja_run(const jinja_parts *p, size_t at, const char *const run[], size_t count,
+                 omm_bytes name) {
+    jinja_cursor c = {p, at};
+    for (size_t i = 0; i < count; i++)
+        if (!jinja_take(&c, kind_of(run[i][0]), run[i] + 1, name)) return 0;
+    return count;
+}
+
 bool jinja_begins(const jinja_parts *p, size_t at, const char *word) {
     return jinja_is(p, at, JINJA_BLOCK) && jinja_starts_with(jinja_text(p, at), word);
 }

@@ -38,6 +38,12 @@ static inline bool jinja_takes(jinja_cursor *c, jinja_kind kind, const char *tex
     return jinja_take(c, kind, text, JINJA_NO_NAME);
 }
 
+/* A run of parts, each a letter for its kind (T, O, B) and a form: "Bif tools".  How many there are from `at` on; 0: they are
+ * other ones. */
+size_t jinja_run(const jinja_parts *p, size_t at, const char *const run[], size_t count,
+                 omm_bytes name);
+#define JINJA_RUN(p, at, run, name) jinja_run(p, at, run, sizeof(run) / sizeof *(run), name)
+
 /* A statement that begins with this word; none that is read begins with another's. */
 bool jinja_begins(const jinja_parts *p, size_t at, const char *word);
 /* +1 where an if or a for begins, -1 where it ends. */

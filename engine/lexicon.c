@@ -79,18 +79,18 @@ static omm_err make_sets(omm_lexicon *x, const omm_tokenizer *t) {
 }
 
 /* Few: a walk of all for each token of a free text would be long. */
-static omm_err find_openers(omm_lexicon *x, omm_calls_form form) {
+static omm_err find_openers(omm_lexicon *x, calls_opener opener) {
     uint32_t *list = NULL;
     for (unsigned pass = 0; pass < 2; pass++) {
         uint32_t count = 0;
         for (uint32_t id = 0; id < x->vocab; id++) {
-            if (!text_may_open(form, lexicon_bytes(x, id))) continue;
+            if (!text_may_open(opener, lexicon_bytes(x, id))) continue;
             if (list) list[count] = id;
             count++;
         }
-        x->opener_counts[form] = count;
+        x->opener_counts[opener] = count;
         if (list) break;
-        list = x->openers[form] = (uint32_t *)omm_alloc((size_t)count + 1, sizeof *list);
+        list = x->openers[opener] = (uint32_t *)omm_alloc((size_t)count + 1, sizeof *list);
         if (!list) return omm_raise(OMM_ERR_NOMEM, "no memory for a lexicon");
     }
     return OMM_OK;
@@ -172,8 +172,7 @@ static omm_err make_tree(lexicon_tree *tree, omm_lexicon *x, bool with_plain) {
 static omm_err make_parts(omm_lexicon *x, const omm_tokenizer *tokenizer) {
     OMM_TRY(copy_pieces(x, tokenizer));
     OMM_TRY(make_sets(x, tokenizer));
-    OMM_TRY(find_openers(x, OMM_CALLS_MARKED));
-    OMM_TRY(find_openers(x, OMM_CALLS_BARE));
+    for (int i = 0; i < OPENER_COUNT; i++) OMM_TRY(find_openers(x, (calls_opener)i));
     OMM_TRY(make_tree(&x->all, x, true));
     return make_tree(&x->odd, x, false);
 }
@@ -205,7 +204,7 @@ void omm_lexicon_close(omm_lexicon *lexicon) {
     omm_free(lexicon->plain);
     omm_free(lexicon->characters);
     omm_free(lexicon->ends);
-    for (unsigned i = 0; i < OMM_CALLS_FORM_COUNT; i++) omm_free(lexicon->openers[i]);
+    for (unsigned i = 0; i < OPENER_COUNT; i++) omm_free(lexicon->openers[i]);
     omm_free(lexicon->bytes);
     omm_free(lexicon->at);
     omm_free(lexicon);

@@ -20,6 +20,7 @@ typedef struct vocab_recipe {
     const char *name;   /* general.name */
     const char *pre;    /* gpt2: default "gpt-2" */
     const char *marks[6];
+    const char *more[10]; /* and more of them */
     const char *words[2]; /* user-defined tokens */
     const char *jinja;
     unsigned context;     /* positions of the model; 0: the file does not say */
@@ -83,6 +84,8 @@ static inline omm_err try_open_vocab(omm_tokenizer **out, const vocab_recipe *r)
     uint32_t bos = r->spm ? 1 : 258;
     for (int i = 0; i < 6 && r->marks[i]; i++)
         vocab_add(&l, r->marks[i], r->mark_type ? r->mark_type : TOKEN_CONTROL);
+    for (int i = 0; i < 10 && r->more[i]; i++)
+        vocab_add(&l, r->more[i], r->mark_type ? r->mark_type : TOKEN_CONTROL);
     for (int i = 0; i < 2 && r->words[i]; i++) vocab_add(&l, r->words[i], TOKEN_USER);
     omm_gguf_writer w;
     omm_gguf_writer_init(&w);

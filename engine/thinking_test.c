@@ -83,7 +83,7 @@ static void check_prompt(const omm_tokenizer *t, const omm_message *turns, size_
 }
 
 static omm_message turn(omm_role role, const char *content) {
-    return (omm_message){role, omm_bytes_str(content)};
+    return (omm_message){.role = role, .content = omm_bytes_str(content)};
 }
 
 static void test_families(void) {

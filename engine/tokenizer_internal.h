@@ -113,7 +113,11 @@ typedef enum token_type { /* the numbers are the file format's */
                           TOKEN_BYTE = 6,
 } token_type;
 
-enum { TOKEN_IS_END = 1, TOKEN_STRIPS_RIGHT = 2 };
+enum {
+    TOKEN_IS_END = 1,
+    TOKEN_STRIPS_RIGHT = 2,
+    TOKEN_IS_SPOKEN = 4, /* a mark of calls: the model's own text may have it, and nothing else */
+};
 
 typedef struct bpe_merge {
     uint32_t left, right; /* vocab numbers; left == MERGE_END: empty slot */
@@ -132,6 +136,7 @@ typedef struct chat_tools {
     uint8_t calls; /* omm_calls_form */
     bool quoted;   /* results are JSON strings */
     bool lists;    /* HEAD, each tool on lines of its own, and then the system's text */
+    const struct tools_form *form; /* NULL: none of those */
 } chat_tools;
 
 struct omm_tokenizer {
@@ -162,10 +167,17 @@ struct omm_tokenizer {
     char chat_found[64]; /* the beginning of a template that we do not know */
 };
 
-/* A token that text may become without being asked: not a control token, which a merge could
+/* A token that text may become without being asked: not a control token, nor a mark of calls, which a merge could
  * otherwise spell. */
 static inline bool token_is_text(const omm_tokenizer *t, uint32_t id) {
-    return id < t->count && t->types[id] != TOKEN_CONTROL && t->types[id] != TOKEN_UNKNOWN;
+    return id < t->count && t->types[id] != TOKEN_CONTROL && t->types[id] != TOKEN_UNKNOWN &&
+           !(t->flags[id] & TOKEN_IS_SPOKEN);
+}
+
+/* From now on it is one that text may have where it is asked for, whatever the file says. */
+static inline void tokenizer_speak(omm_tokenizer *t, uint32_t id) {
+    t->types[id] = TOKEN_USER;
+    t->flags[id] |= TOKEN_IS_SPOKEN;
 }
 
 /* White space behind it goes (Phi-3). */

@@ -16,8 +16,6 @@
 #define NOTES_FOUND_MAX 3u
 #define ANSWER_BYTES_MAX (1u << 18)
 
-static const char s_call_mark[] = OMM_CHAT_CALL_OPENS;
-
 omm_assistant_options omm_assistant_options_default(void) {
     return (omm_assistant_options){
         .system = "You are OpenMeshMind, a small assistant that runs on this machine.",
@@ -69,14 +67,6 @@ static omm_err show(omm_assistant *a, size_t to) {
     return assistant_tell(a, (omm_assistant_event){.kind = OMM_ASSISTANT_TEXT, .text = text});
 }
 
-/* Bytes at the end of `text` that may be the beginning of a call. */
-static size_t held_back(omm_bytes text) {
-    size_t size = sizeof s_call_mark - 2;
-    if (size > text.size) size = text.size;
-    while (size > 0 && memcmp(text.data + text.size - size, s_call_mark, size) != 0) size--;
-    return size;
-}
-
 omm_calls_form assistant_calls(const omm_assistant *a) {
     return omm_chat_calls_of(a->options.speaker.tokenizer);
 }
@@ -95,13 +85,11 @@ static bool is_tool(const void *ud, omm_bytes name, bool whole) {
 /* Bytes before a call, or (*sure false) before what may become one. */
 static size_t before_call(bool *sure, const omm_assistant *a, omm_bytes text) {
     size_t at = 0;
-    const uint8_t *mark =
-        text.size > 0 ? memmem(text.data, text.size, s_call_mark, sizeof s_call_mark - 1) : NULL;
+    const size_t before = omm_chat_before_calls(sure, text, assistant_calls(a));
     const omm_bare bare =
         assistant_calls(a) == OMM_CALLS_BARE ? omm_chat_bare(&at, text, is_tool, a) : OMM_BARE_NOT;
-    *sure = mark || bare == OMM_BARE_CALL;
-    if (bare != OMM_BARE_NOT) return 0;
-    return mark ? (size_t)(mark - text.data) : text.size - held_back(text);
+    *sure = *sure || bare == OMM_BARE_CALL;
+    return bare != OMM_BARE_NOT ? 0 : before;
 }
 
 /* The speaker has written more: show it up to a call, or to what could become one. */
@@ -144,9 +132,11 @@ omm_err assistant_make_room(bool *fit, omm_assistant *a) {
 
 /* The user's turn with nothing before it must fit, else it is refused before anything is dropped. */
 static omm_err check_alone(omm_assistant *a) {
-    omm_message alone[2] = {a->turns.messages[0], a->turns.messages[a->turns.count - 1]};
+    omm_message alone[HEAD_MAX + 1];
     bool fit = false;
-    OMM_TRY(a->options.speaker.fits(a->options.speaker.ud, &fit, alone, 2, false));
+    memcpy(alone, a->turns.messages, a->head * sizeof *alone);
+    alone[a->head] = a->turns.messages[a->turns.count - 1];
+    OMM_TRY(a->options.speaker.fits(a->options.speaker.ud, &fit, alone, a->head + 1, false));
     if (fit) return OMM_OK;
     return omm_raise(OMM_ERR_TOO_BIG, "that is too long for the model's context");
 }
@@ -289,16 +279,13 @@ static bool announces(const omm_assistant *a) {
     return !s->no_calls && s->tokenizer && omm_chat_announces(s->tokenizer);
 }
 
-/* Tools as the model's own template has them, or by name, as the base model was taught. */
-static omm_err write_system(omm_assistant *a, bool announced) {
-    const omm_bytes system = omm_bytes_str(a->options.system);
-    const bool calls = !a->options.speaker.no_calls;
-    omm_chat_tool tools[TOOL_COUNT];
+/* In a turn of their own: it stands behind the system's and stays there, wherever the template has it, as old turns go. */
+static bool announces_apart(const omm_assistant *a) {
+    return omm_chat_announces_at(a->options.speaker.tokenizer) != OMM_CHAT_IN_SYSTEM;
+}
+
+static omm_err announce(omm_assistant *a, omm_bytes system) {
     json_t *functions = NULL;
-    omm_buf_clear(&a->answer);
-    if (!announced)
-        return omm_chat_system(&a->answer, system, tools, calls ? tools_list(tools, &a->tools) : 0,
-                               OMM_CHAT_NAMES);
     OMM_TRY(tools_functions(&functions, &a->tools));
     const omm_err err =
         omm_chat_announce_tools(&a->answer, a->options.speaker.tokenizer, system, functions);
@@ -306,9 +293,29 @@ static omm_err write_system(omm_assistant *a, bool announced) {
     return err;
 }
 
+/* Tools as the model's own template has them, or by name, as the base model was taught. */
+static omm_err write_system(omm_assistant *a, bool announced) {
+    const omm_bytes system = omm_bytes_str(a->options.system);
+    const bool calls = !a->options.speaker.no_calls;
+    omm_chat_tool tools[TOOL_COUNT];
+    omm_buf_clear(&a->answer);
+    if (announced && announces_apart(a))
+        return omm_buf_append(&a->answer, system.data, system.size);
+    if (!announced)
+        return omm_chat_system(&a->answer, system, tools, calls ? tools_list(tools, &a->tools) : 0,
+                               OMM_CHAT_NAMES);
+    return announce(a, system);
+}
+
 static omm_err try_system(bool *fit, omm_assistant *a, bool announced) {
     OMM_TRY(write_system(a, announced));
     OMM_TRY(transcript_push(&a->turns, OMM_ROLE_SYSTEM, omm_buf_view(&a->answer)));
+    if (announced && announces_apart(a)) {
+        omm_buf_clear(&a->answer);
+        OMM_TRY(announce(a, (omm_bytes){0}));
+        OMM_TRY(transcript_push(&a->turns, OMM_ROLE_TOOLS, omm_buf_view(&a->answer)));
+    }
+    a->head = a->turns.count;
     OMM_TRY(fits(fit, a, announced)); /* amply, or as little as it may be */
     if (!*fit) transcript_remove(&a->turns, 0, a->turns.count);
     return OMM_OK;
@@ -375,11 +382,11 @@ omm_err omm_assistant_say(omm_assistant *a, omm_bytes text) {
 }
 
 void omm_assistant_reset(omm_assistant *a) {
-    transcript_remove(&a->turns, 1, a->turns.count);
+    transcript_remove(&a->turns, a->head, a->turns.count);
 }
 
 size_t omm_assistant_turns(const omm_assistant *a) {
-    return a->turns.count;
+    return a->turns.count - a->head + 1;
 }
 
 omm_err omm_assistant_save(omm_buf *out, const omm_assistant *a) {
@@ -389,8 +396,11 @@ omm_err omm_assistant_save(omm_buf *out, const omm_assistant *a) {
 omm_err omm_assistant_restore(omm_assistant *a, omm_bytes saved) {
     transcript turns = {0};
     OMM_TRY(transcript_read(&turns, saved));
-    if (turns.count == 0 ||
-        !omm_bytes_equal(turns.messages[0].content, a->turns.messages[0].content)) {
+    bool same = turns.count >= a->head;
+    for (size_t i = 0; i < a->head && same; i++)
+        same = turns.messages[i].role == a->turns.messages[i].role &&
+               omm_bytes_equal(turns.messages[i].content, a->turns.messages[i].content);
+    if (!same || (turns.count > a->head && turns.messages[a->head].role == OMM_ROLE_TOOLS)) {
         transcript_fini(&turns);
         return omm_raise(OMM_ERR_MISMATCH, "the conversation began with another system turn or "
                                            "with other tools");

@@ -59,7 +59,7 @@ static bool is_dictated(const omm_assistant *a, omm_bytes own) {
 /* Does the model's note leave out words of what the user dictated? */
 static omm_err check_dictated(bool *shorter, const omm_assistant *a, omm_bytes own,
                               const char *argument) {
-    const omm_message written = {OMM_ROLE_USER, omm_bytes_str(argument)};
+    const omm_message written = {.role = OMM_ROLE_USER, .content = omm_bytes_str(argument)};
     omm_buf dropped;
     *shorter = false;
     if (!is_dictated(a, own)) return OMM_OK;

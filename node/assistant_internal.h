@@ -13,10 +13,15 @@
 
 enum { NOTICE_BYTES_MAX = 4096 };
 
+enum {
+    HEAD_MAX = 2
+}; /* turns in front of a conversation: the system's, and one that announces tools */
+
 struct omm_assistant {
     omm_assistant_options options;
     tool_set tools;
     transcript turns;
+    size_t head; /* of them, those in front */
     /* of the exchange in progress */
     omm_buf answer;       /* the speaker's turn, as written */
     omm_thought thought;  /* in front of what it says */

@@ -206,6 +206,76 @@ static void test_call(void) {
  * the model's; marked ones as ever; other JSON is an answer. */
 #define BARE(text) "{\"name\": \"calculator\", \"parameters\": {\"expression\": \"" text "\"}}"
 
+#define NAMED(text) "[TOOL_CALLS]calculator[ARGS]{\"expression\": \"" text "\"}"
+#define LISTED(text)                                                                               \
+    "<|tool_call|>[{\"name\": \"calculator\", \"arguments\": {\"expression\": \"" text "\"}}]"
+
+/* Behind a mark of the model's own. */
+static void test_own_calls(void) {
+    omm_gguf gguf;
+    open_base_file(&gguf);
+    omm_tokenizer *named = open_under(&gguf, TEMPLATE_OF_NAMED_CALLS);
+    omm_tokenizer *listed = open_under(&gguf, TEMPLATE_OF_LISTED_CALLS);
+    stage s = {.replies = {"So: " NAMED("100*3"), "It is 300."}, .tokenizer = named};
+    play(&s, NULL, NULL, "What is 100 times 3?");
+    check_text(s.events,
+               "text:So: \ncall:calculator 100*3\nresult:calculator 300\ntext:It is 300.\n");
+    CHECK(strstr(s.prompt, "|assistant:So: " NAMED("100*3") "|tool:300|"));
+    s = (stage){.replies = {LISTED("47*68"), "It is 4042."}, .tokenizer = listed};
+    play(&s, NULL, NULL, "47*86");
+    CHECK(strstr(s.events, "notice:the model asked for 47*68; you asked for 47*86\n"));
+    CHECK(strstr(s.prompt, "|assistant:" LISTED("47*86") "|tool:4042|"));
+    s = (stage){.replies = {"[TOOL_CALLS", "."}, .tokenizer = named};
+    play(&s, NULL, NULL, "Who?");
+    check_text(s.events, "text:[TOOL_CALLS\n");
+    s = (stage){.replies = {"<|tool_call|>x", "Sorry."}, .tokenizer = listed};
+    play(&s, NULL, NULL, "Who?");
+    CHECK(strstr(s.events, "text:Sorry.\n"));
+    omm_tokenizer_close(named);
+    omm_tokenizer_close(listed);
+    omm_gguf_close(&gguf);
+}
+
+/* Tools in a turn of their own, behind the system's: it stays when a conversation is forgotten, and is saved with it. */
+static void test_turn_of_tools(void) {
+    omm_gguf gguf;
+    omm_buf saved;
+    open_base_file(&gguf);
+    omm_tokenizer *t = open_with_positions(&gguf, TEMPLATE_OF_NAMED_CALLS, 4096);
+    stage s = {.replies = {NAMED("100*3"), "It is 300."}, .tokenizer = t};
+    omm_assistant *a = open_assistant(&s, NULL, NULL), *b = NULL;
+    CHECK_EQ(omm_assistant_turns(a), 1);
+    CHECK_OK(omm_assistant_say(a, omm_bytes_str("What is 100 times 3?")));
+    check_text(s.events, "call:calculator 100*3\nresult:calculator 300\ntext:It is 300.\n");
+    CHECK(strncmp(s.prompt, "system:Help.|tools:[{\"type\": \"function\", ", 41) == 0);
+    CHECK(strstr(s.prompt, "]|user:What is 100 times 3?|assistant:" NAMED("100*3") "|tool:300|"));
+    CHECK_EQ(omm_assistant_turns(a), 5);
+    omm_buf_init(&saved, 1 << 20);
+    CHECK_OK(omm_assistant_save(&saved, a));
+    b = open_assistant(&s, NULL, NULL);
+    CHECK_OK(omm_assistant_restore(b, omm_buf_view(&saved)));
+    CHECK_EQ(omm_assistant_turns(b), 5);
+    omm_assistant_reset(b);
+    CHECK_EQ(omm_assistant_turns(b), 1);
+    omm_assistant_close(b);
+    /* one that is not told so is another conversation */
+    s.tokenizer = NULL;
+    b = open_assistant(&s, NULL, NULL);
+    CHECK_ERR(omm_assistant_restore(b, omm_buf_view(&saved)), OMM_ERR_MISMATCH);
+    omm_buf_clear(&saved);
+    CHECK_OK(omm_assistant_save(&saved, b));
+    CHECK_ERR(omm_assistant_restore(a, omm_buf_view(&saved)), OMM_ERR_MISMATCH);
+    omm_assistant_close(b);
+    omm_assistant_close(a);
+    /* what has no room is said briefly, in the system's */
+    s = (stage){.replies = {"Hi."}, .tokenizer = t, .bytes_max = 100};
+    play(&s, NULL, NULL, "Hello");
+    CHECK(strstr(s.prompt, "system:Help. Tools: calculator.|user:Hello|"));
+    omm_buf_fini(&saved);
+    omm_tokenizer_close(t);
+    omm_gguf_close(&gguf);
+}
+
 static void test_bare_calls(void) {
     omm_gguf gguf;
     open_base_file(&gguf);
@@ -579,6 +649,8 @@ int main(void) {
     test_answer();
     test_call();
     test_bare_calls();
+    test_own_calls();
+    test_turn_of_tools();
     test_bad_calls();
     test_endless_calls();
     test_sums();

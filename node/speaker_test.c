@@ -37,7 +37,7 @@ static void close_base(base *b) {
 }
 
 static omm_message say(omm_role role, const char *text) {
-    return (omm_message){role, omm_bytes_str(text)};
+    return (omm_message){.role = role, .content = omm_bytes_str(text)};
 }
 
 static unsigned count_id(const omm_prompt *p, uint32_t id) {
@@ -299,7 +299,7 @@ static void test_fits(base *b) {
     CHECK_OK(omm_model_speaker_open(&s, b->session, b->tokenizer, b->model.dims.vocab, &options));
     omm_speaker speaker = omm_model_speaker_get(s);
     for (size_t size = 1; size < sizeof text; size += 100) {
-        omm_message turn = {OMM_ROLE_USER, omm_bytes_of(text, size)};
+        omm_message turn = {.role = OMM_ROLE_USER, .content = omm_bytes_of(text, size)};
         CHECK_OK(speaker.fits(speaker.ud, &fit, &turn, 1, false));
         CHECK_EQ(fit, size < 512 - 96 - 8);
         CHECK_OK(speaker.fits(speaker.ud, &fit, &turn, 1, true));

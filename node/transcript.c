@@ -40,7 +40,7 @@ omm_err transcript_push(transcript *t, omm_role role, omm_bytes text) {
         return err;
     }
     t->turns[t->count] = copy;
-    t->messages[t->count] = (omm_message){role, omm_buf_view(&copy)};
+    t->messages[t->count] = (omm_message){.role = role, .content = omm_buf_view(&copy)};
     t->count++;
     return OMM_OK;
 }
@@ -85,7 +85,8 @@ omm_err transcript_write(omm_buf *out, const transcript *t) {
 /* May a turn of `role` be number `index`, after one of `before`? */
 static bool in_order(size_t index, omm_role role, omm_role before) {
     if (index == 0) return role == OMM_ROLE_SYSTEM;
-    if (index == 1) return role == OMM_ROLE_USER;
+    if (index == 1) return role == OMM_ROLE_USER || role == OMM_ROLE_TOOLS;
+    if (before == OMM_ROLE_TOOLS) return role == OMM_ROLE_USER;
     switch (role) {
     case OMM_ROLE_USER: return before == OMM_ROLE_ASSISTANT;
     case OMM_ROLE_ASSISTANT: return true; /* also after a call that was not carried out */
@@ -98,7 +99,7 @@ static omm_err read_turn(transcript *t, omm_reader *r) {
     const uint32_t role = omm_read_u32(r), size = omm_read_u32(r);
     const omm_bytes text = omm_read_bytes(r, size);
     const omm_role before = t->count ? t->messages[t->count - 1].role : OMM_ROLE_SYSTEM;
-    if (r->failed || role > OMM_ROLE_TOOL || !in_order(t->count, (omm_role)role, before))
+    if (r->failed || role > OMM_ROLE_TOOLS || !in_order(t->count, (omm_role)role, before))
         return omm_raise(OMM_ERR_FORMAT, "turn %zu of a saved conversation is damaged", t->count);
     return transcript_push(t, (omm_role)role, text);
 }
@@ -110,8 +111,9 @@ static omm_err read_turns(transcript *t, omm_bytes saved) {
     if (r.failed || memcmp(magic.data, MAGIC, MAGIC_BYTES) != 0)
         return omm_raise(OMM_ERR_FORMAT, "there is no saved conversation");
     for (uint32_t i = 0; i < count; i++) OMM_TRY(read_turn(t, &r));
+    const omm_role last = count > 0 ? t->messages[count - 1].role : OMM_ROLE_USER;
     const bool whole =
-        count == 1 || (count > 0 && t->messages[count - 1].role == OMM_ROLE_ASSISTANT);
+        count == 1 || last == OMM_ROLE_ASSISTANT || (count == 2 && last == OMM_ROLE_TOOLS);
     if (r.at == saved.size && whole) return OMM_OK;
     return omm_raise(OMM_ERR_FORMAT, "a saved conversation is not whole");
 }

@@ -3,7 +3,9 @@
  *
  *   <tool_call> {"name": "NAME", "arguments": {...}} </tool_call>   and the next one
  *               {"name": "NAME", "parameters": {...}}   alone
+ *         MARK [{"name": "NAME", "arguments": {...}}, and the next one]
  *                         ^^^^                 ^^^^^
+ *         MARK NAME[ARGS]{...}   and the next one
  *
  * Depends on: engine.  Threads: no shared state.
  */
@@ -20,19 +22,17 @@ typedef struct drawn_call {
 
 typedef struct drawn_calls {
     drawn_call list[OMM_CHAT_CALLS_MAX];
-    size_t count; /* that have begun */
-    uint8_t mark; /* bytes of the one that begins a call, behind one */
+    size_t count;        /* that have begun */
+    omm_calls_form form; /* of them all */
+    bool listed, named;  /* that is: in a list; a name without quotes */
+    bool typed;          /* "type" stands in front of the next name */
+    omm_call_mark mark;  /* of the next one, behind a call */
     uint8_t depth, colons;
     bool in_string, escaped;
 } drawn_calls;
 
-/* Bytes of the mark that begins a call behind one more byte, where there were `at`. */
-uint8_t calls_follow(uint8_t at, uint8_t byte);
-/* All of it, after which a call has begun? */
-bool calls_is_mark(uint8_t at);
-
-/* The mark has come. */
-void calls_begin(drawn_calls *c);
+/* The first mark has come, or the beginning of a bare call; those behind it are of the same form. */
+void calls_begin(drawn_calls *c, omm_calls_form form);
 /* The next byte, which is at `at` in the text. */
 void calls_take(drawn_calls *c, uint8_t byte, size_t at);
 /* Of those that have begun, how many have a name. */

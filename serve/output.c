@@ -7,8 +7,6 @@
 
 #define TEXT_BYTES_MAX ((size_t)64 << 20)
 
-static const char s_call[] = OMM_CHAT_CALL_OPENS;
-
 const char *finish_name(finish f) {
     static const char *const names[] = {"", "stop", "length", "tool_calls"};
     return names[f];
@@ -25,6 +23,20 @@ static omm_err add_stops(output *t, const request *r) {
     }
     for (size_t i = 0; i < r->stop_count; i++) OMM_TRY(omm_stops_add(&t->stops, r->stops[i]));
     return OMM_OK;
+}
+
+static omm_calls_form form_of(const output *t) {
+    return omm_chat_calls_of(t->tokenizer);
+}
+
+/* A call that the prompt has begun, behind its mark. */
+static void take_begun(output *t, omm_bytes begun) {
+    const omm_calls_form form = form_of(t);
+    const bool own = omm_call_mark_bytes(form, true) > 0;
+    calls_begin(&t->calls, form);
+    for (size_t i = form == OMM_CALLS_BARE ? 0 : omm_call_mark_bytes(form, own); i < begun.size;
+         i++)
+        calls_take(&t->calls, begun.data[i], i);
 }
 
 omm_err output_init(output *t, const request *r, const omm_tokenizer *tokenizer,
@@ -46,10 +58,7 @@ omm_err output_init(output *t, const request *r, const omm_tokenizer *tokenizer,
     omm_buf_init(&t->whole, TEXT_BYTES_MAX);
     OMM_TRY(add_stops(t, r));
     OMM_TRY(omm_buf_append(&t->whole, begun.data, begun.size));
-    if (t->in_call) calls_begin(&t->calls);
-    const uint8_t *opens = t->in_call ? memchr(begun.data, '{', begun.size) : NULL;
-    for (size_t i = opens ? (size_t)(opens - begun.data) : begun.size; i < begun.size; i++)
-        calls_take(&t->calls, begun.data[i], i);
+    if (t->in_call) take_begun(t, begun);
     return OMM_OK;
 }
 
@@ -101,11 +110,11 @@ static omm_err is_thought_of(bool *out, output *t) {
     return OMM_OK;
 }
 
-static omm_err begin_calls(output *t, size_t at) {
+static omm_err begin_calls(output *t, size_t at, omm_calls_form form) {
     t->in_call = true;
     t->leads = false;
     t->call_at = at;
-    calls_begin(&t->calls);
+    calls_begin(&t->calls, form);
     return omm_stops_flush(&t->whole, &t->stops);
 }
 
@@ -123,27 +132,29 @@ static omm_bare follow_bare(output *t, uint8_t byte, size_t at) {
 }
 
 static omm_err take_bare(output *t) {
-    OMM_TRY(begin_calls(t, t->bare_at));
+    OMM_TRY(begin_calls(t, t->bare_at, OMM_CALLS_BARE));
     for (size_t i = 0; i < t->bare_size; i++) calls_take(&t->calls, t->bare[i], t->bare_at + i);
     return OMM_OK;
 }
 
 static omm_err take_mark(output *t) {
     bool in_thought = false;
-    t->mark = 0;
+    const omm_call_mark mark = t->mark;
+    t->mark = (omm_call_mark){0, 0};
     OMM_TRY(is_thought_of(&in_thought, t));
     if (in_thought) return OMM_OK;
-    return begin_calls(t, t->whole.size + t->stops.held.size - (sizeof s_call - 1));
+    return begin_calls(t, t->whole.size + t->stops.held.size - mark.at,
+                       mark.own ? form_of(t) : OMM_CALLS_MARKED);
 }
 
 static omm_err push_byte(output *t, uint8_t byte) {
     if (t->in_call) return push_to_call(t, byte);
     const omm_bare bare = follow_bare(t, byte, t->whole.size + t->stops.held.size);
-    t->mark = calls_follow(t->mark, byte);
+    const bool is_mark = omm_call_mark_follow(&t->mark, form_of(t), byte);
     OMM_TRY(omm_stops_push(&t->whole, &t->stops, omm_bytes_of(&byte, 1)));
     if (has_stopped(t)) return OMM_OK;
     if (bare == OMM_BARE_CALL) return take_bare(t);
-    return calls_is_mark(t->mark) ? take_mark(t) : OMM_OK;
+    return is_mark ? take_mark(t) : OMM_OK;
 }
 
 static omm_err push_text(output *t, omm_bytes text) {
@@ -182,13 +193,6 @@ static bool is_space(uint8_t c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Bytes at the end of a text that may become a call's mark. */
-static size_t marks_size(omm_bytes text) {
-    size_t n = sizeof s_call - 2 < text.size ? sizeof s_call - 2 : text.size;
-    while (n > 0 && memcmp(text.data + text.size - n, s_call, n) != 0) n--;
-    return n;
-}
-
 /* Bytes of the content for sure: no call, nor what may become one, nor white space in front of it. */
 static size_t content_size(const output *t) {
     const omm_bytes text = content_so_far(t);
@@ -200,7 +204,7 @@ static size_t content_size(const output *t) {
     else if (t->leads && t->bare_size > 0 && t->bare_at - content_begin(t) < size)
         size = t->bare_at - content_begin(t); /* else stops hold it */
     else if (!t->leads || t->bare_size == 0)
-        size -= marks_size(text);
+        size -= omm_chat_mark_tail(text, form_of(t));
     while (size > 0 && is_space(text.data[size - 1])) size--;
     return size;
 }

@@ -18,11 +18,11 @@ typedef struct output {
     const omm_tokenizer *tokenizer;
     omm_detok detok;
     omm_stops stops;
-    omm_stops own;  /* of them, those of the template: inside a call no others end a text */
-    uint8_t mark;   /* bytes of the mark that begins the first call */
-    bool in_call;   /* behind it, or behind the name of a bare one */
-    size_t call_at; /* where it begins */
-    bool leads;     /* a bare call may begin */
+    omm_stops own;      /* of them, those of the template: inside a call no others end a text */
+    omm_call_mark mark; /* of the first call, as far as it has come */
+    bool in_call;       /* behind it, or behind the name of a bare one */
+    size_t call_at;     /* where it begins */
+    bool leads;         /* a bare call may begin */
     uint8_t bare[OMM_CHAT_BARE_MAX]; /* (bare_size) what may be one, as far as it has come */
     size_t bare_size, bare_at;       /* where it begins */
     const omm_grammar *grammar;

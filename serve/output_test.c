@@ -456,6 +456,93 @@ static void test_bare(const served *s) {
     omm_free(r);
 }
 
+/* ---- calls behind a mark of the form's own ----------------------------------------------------------- */
+
+#define NAMED "[TOOL_CALLS]calculator[ARGS]{\"a\": \"</s>[INST]\"}"
+#define LISTED(more) "<|tool_call|>[{\"name\": \"calculator\", \"arguments\": {\"a\": 1}}" more "]"
+
+static const example s_named[] = {
+    {NAMED, true, NULL, "", 100, FINISH_CALLS, "", 1, ""},
+    {"So. " NAMED NAMED, true, NULL, "", 100, FINISH_CALLS, "So.", 2, "So."},
+    {NAMED, true, "[INST]", "", 100, FINISH_CALLS, "", 1, ""}, /* a stop text in a string */
+    {"So. " CALL, true, NULL, "", 100, FINISH_CALLS, "So.", 1, "So."},
+    {"[TOOL_CALL] x", true, NULL, "", 100, FINISH_STOP, "[TOOL_CALL] x", 0, "[TOOL_CALL] x"},
+    {"So. [TOOL_CA", true, NULL, "", 100, FINISH_STOP, "So. [TOOL_CA", 0, "So. [TOOL_CA"},
+    {"So. [TOOL_CALLS]calc", true, NULL, "", 100, FINISH_STOP, NULL, 0, NULL},
+    {"{\"a\": 1}", true, NULL, "[TOOL_CALLS]calculator[ARGS]", 100, FINISH_CALLS, "", 1, ""},
+    {"calculator[ARGS]{}", true, NULL, "[TOOL_CALLS]", 100, FINISH_CALLS, "", 1, ""},
+    {NAMED, false, NULL, "", 100, FINISH_STOP, NAMED, 0, NAMED},
+};
+
+static const example s_listed[] = {
+    {LISTED(""), true, NULL, "", 100, FINISH_CALLS, "", 1, ""},
+    {"So.\n" LISTED(", {\"name\": \"calculator\", \"arguments\": {}}"), true, NULL, "", 200,
+     FINISH_CALLS, "So.", 2, "So."},
+    {"So. " CALL, true, NULL, "", 100, FINISH_CALLS, "So.", 1, "So."},
+    {"<tool <tool_cal", true, NULL, "", 100, FINISH_STOP, "<tool <tool_cal", 0, "<tool <tool_cal"},
+    {" \"calculator\", \"arguments\": {}}]", true, NULL, "<|tool_call|>[{\"name\":", 100,
+     FINISH_CALLS, "", 1, ""},
+    {" {\"a\": 1}}]", true, NULL, "<|tool_call|>[{\"name\": \"calculator\", \"arguments\":", 100,
+     FINISH_CALLS, "", 1, ""},
+};
+
+/* The name as soon as it is known, then arguments as they come; none of it as text. */
+static void test_own_pieces(request *r, const served *s, const char *const parts[3]) {
+    omm_bytes name, arguments;
+    char sent[2048];
+    size_t call = 9;
+    output o;
+    omm_buf_init(&r->begun, 16);
+    CHECK_OK(output_init(&o, r, s->tokenizer, 200));
+    pieces(sent, &o, s, parts[0], false);
+    CHECK(output_next_call(&o, &call, &name, &arguments));
+    CHECK(call == 0 && omm_bytes_equal(name, omm_bytes_str("calculator")) && arguments.size == 0);
+    pieces(sent, &o, s, parts[1], false);
+    CHECK(output_next_call(&o, &call, &name, &arguments));
+    CHECK(name.size == 0 && omm_bytes_equal(arguments, omm_bytes_str("{\"a\": [")));
+    pieces(sent, &o, s, parts[2], false);
+    CHECK(output_next_call(&o, &call, &name, &arguments));
+    CHECK(name.size == 0 && omm_bytes_equal(arguments, omm_bytes_str("]}")));
+    CHECK(output_next_call(&o, &call, &name, &arguments));
+    CHECK(call == 1 && omm_bytes_equal(name, omm_bytes_str("calculator")));
+    CHECK_EQ(sent[0], 0);
+    output_fini(&o);
+}
+
+static void test_own(const served *s, const char *jinja, omm_calls_form form,
+                     const example *examples, size_t count, const char *const parts[3]) {
+    const omm_grammar_tool tool = {.name = "calculator"};
+    const omm_grammar_calls calls = {.tools = &tool, .tool_count = 1, .calls_max = 8, .form = form};
+    request *r = (request *)omm_alloc(1, sizeof *r);
+    served other = *s;
+    CHECK(r != NULL);
+    other.tokenizer = served_other_tokenizer(jinja);
+    CHECK_EQ(omm_chat_calls_of(other.tokenizer), form);
+    CHECK_OK(omm_grammar_open_calls(&r->grammar, &calls));
+    for (size_t i = 0; i < count; i++)
+        check_example(r, &other, &(thoughtful){examples[i], false, "", "", 0});
+    r->has_tools = true;
+    r->stop_count = 0;
+    test_own_pieces(r, &other, parts);
+    omm_grammar_close(r->grammar);
+    omm_tokenizer_close(other.tokenizer);
+    omm_free(r);
+}
+
+static void test_named(const served *s) {
+    static const char *const parts[3] = {"[TOOL_CALLS]calculator[AR", "GS]{\"a\": [",
+                                         "]}[TOOL_CALLS]calculator["};
+    test_own(s, TEMPLATE_OF_NAMED_CALLS, OMM_CALLS_MISTRAL_ARGS, s_named,
+             sizeof s_named / sizeof *s_named, parts);
+}
+
+static void test_listed(const served *s) {
+    static const char *const parts[3] = {"<|tool_call|>[{\"name\": \"calculator\", \"arg",
+                                         "uments\": {\"a\": [", "]}}, {\"name\": \"calculator\""};
+    test_own(s, TEMPLATE_OF_LISTED_CALLS, OMM_CALLS_GRANITE, s_listed,
+             sizeof s_listed / sizeof *s_listed, parts);
+}
+
 /* Every token is sent as it comes, but what may become a stop or a call, and parts of characters. */
 static void test_pieces(const served *s) {
     request *r = (request *)omm_alloc(1, sizeof *r);
@@ -484,6 +571,8 @@ int main(void) {
     test_streamed(&s);
     test_own_stops(&s);
     test_bare(&s);
+    test_named(&s);
+    test_listed(&s);
     test_pieces(&s);
     served_close(&s);
     CHECK_EQ(omm_mem_live(), 0);

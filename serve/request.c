@@ -483,9 +483,10 @@ static bool render(reader *r, const omm_chat_turns *turns) {
     }
     omm_prompt_fini(&prompt);
     if (err != OMM_OK) return refuse_err(r, "messages", err);
-    if (r->out->begun.size > 0 &&
-        !encode(r, "tool_choice", omm_buf_view(&r->out->begun), OMM_TOKENIZE_CONTINUE))
-        return false;
+    const omm_err begun = r->out->begun.size > 0
+                              ? omm_chat_go_on(ids, r->o->tokenizer, omm_buf_view(&r->out->begun))
+                              : OMM_OK;
+    if (begun != OMM_OK) return refuse_err(r, "tool_choice", begun);
     return check_prompt(r, "messages");
 }
 

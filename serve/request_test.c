@@ -394,6 +394,28 @@ static const held s_held[] = {
      false, false},
     {TEMPLATE_OF_BARE_CALLS, ALLOWED("auto", "b") TWO("\"parameters\": {}"),
      "{\"name\":\"calculator\",1", true, true},
+    {TEMPLATE_OF_BARE_CALLS, ", " TOOLS,
+     "{\"type\":\"function\",\"name\":\"calculator\",\"parameters\":{}}", true, true},
+    /* models that have marks of their own; marked calls are held to as well */
+    {TEMPLATE_OF_NAMED_CALLS, ", " TOOLS, "Well. [TOOL_CALLS]calculator[ARGS]{}", true, true},
+    {TEMPLATE_OF_NAMED_CALLS, ", " TOOLS, "[TOOL_CALLS]calculus", false, false},
+    {TEMPLATE_OF_NAMED_CALLS, ", " TOOLS, ONE, true, true},
+    {TEMPLATE_OF_NAMED_CALLS, NAMED TWO("\"parameters\": {}"), "{\"expression\":\"1\"}", true,
+     true},
+    {TEMPLATE_OF_NAMED_CALLS, NAMED TWO("\"parameters\": {}"), "{\"expression\":1", false, false},
+    {TEMPLATE_OF_NAMED_CALLS, ALLOWED("required", "b") TWO("\"parameters\": {}"), "b[ARGS]{}", true,
+     true},
+    {TEMPLATE_OF_NAMED_CALLS, ALLOWED("required", "b") TWO("\"parameters\": {}"), "calculator",
+     false, false},
+    {TEMPLATE_OF_LISTED_CALLS, ", " TOOLS,
+     "Well. <|tool_call|>[{\"name\":\"calculator\",\"arguments\":{}}]", true, true},
+    {TEMPLATE_OF_LISTED_CALLS, ", " TOOLS, "<|tool_call|>{", false, false},
+    {TEMPLATE_OF_LISTED_CALLS, NAMED TWO("\"parameters\": {}"), "{\"expression\":\"1\"}}]", true,
+     true},
+    {TEMPLATE_OF_LISTED_CALLS, NAMED TWO("\"parameters\": {}"), "{\"expression\":\"1\"}},", false,
+     false},
+    {TEMPLATE_OF_LISTED_CALLS, ALLOWED("required", "b") TWO("\"parameters\": {}"),
+     " \"b\",\"arguments\":{}}]", true, true},
 };
 
 static void test_held(const served *s) {

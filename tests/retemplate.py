@@ -31,6 +31,18 @@ LLAMA3 = """{{- bos_token }}
 {%- endfor %}
 """
 LLAMA3_MARKS = {"<|im_start|>": "<|start_header_id|>", "<|endoftext|>": "<|end_header_id|>", "<|im_end|>": "<|eot_id|>"}
+# As of a Granite 3, which writes calls as a list behind a mark.
+GRANITE = """{%- if messages[0]['role'] == 'system' %}{%- set system_message = messages[0]['content'] %}{%- set loop_messages = messages[1:] %}
+{%- else %}{%- set system_message = "Today: " + strftime_now('%B %d, %Y') + ". You help." %}
+    {%- if tools and documents %}{%- set system_message = system_message + " Read and call." %}
+    {%- elif tools %}{%- set system_message = system_message + " Call <|tool_call|>." %}
+    {%- else %}{%- set system_message = system_message + " Talk." %}{%- endif %}{%- set loop_messages = messages %}{%- endif %}
+{{- '<|start_of_role|>system<|end_of_role|>' + system_message + '<|end_of_text|>\\n' }}
+{%- if tools %}{{- '<|start_of_role|>tools<|end_of_role|>' }}{{- tools | tojson(indent=4) }}{{- '<|end_of_text|>\\n' }}{%- endif %}
+{%- for message in loop_messages %}{{- '<|start_of_role|>' + message['role'] + '<|end_of_role|>' + message['content'] + '<|end_of_text|>\\n' }}{%- endfor %}
+"""
+GRANITE_MARKS = {"<|im_start|>": "<|start_of_role|>", "<|endoftext|>": "<|end_of_role|>", "<|im_end|>": "<|end_of_text|>",
+                 "<tool_call>": "<|tool_call|>"}
 
 
 def renamed(r, marks):

@@ -8,7 +8,7 @@ import atexit, contextlib, http.client, json, pathlib, re, signal, socket, subpr
 
 import live
 from live import check, wait_for
-from retemplate import LLAMA3, LLAMA3_MARKS, OPENS, retemplate, with_positions
+from retemplate import GRANITE, GRANITE_MARKS, LLAMA3, LLAMA3_MARKS, OPENS, retemplate, with_positions
 
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
 MESHMIND = live.program(sys.argv[2:])
@@ -186,10 +186,20 @@ def test_announced(folder):
 
 
 def test_bare_calls(folder):
-    """Of a model that writes calls bare, as Llama 3 does, and has learned some: read so, streamed, and asked for; judged so by `train`."""
-    model = retemplate(MODEL, folder / "llama.gguf", LLAMA3, LLAMA3_MARKS)
+    """Of a model that writes calls bare, as Llama 3 does."""
+    learn_calls(folder, "llama3", "bare", LLAMA3, LLAMA3_MARKS)
+
+
+def test_listed_calls(folder):
+    """Of one that lists them behind a mark of its own, as Granite 3 does."""
+    learn_calls(folder, "granite", "granite", GRANITE, GRANITE_MARKS)
+
+
+def learn_calls(folder, family, form, jinja, marks):
+    """A model has learned some calls: read in its form, streamed, and asked for; judged so by `train`."""
+    model = retemplate(MODEL, folder / f"{family}.gguf", jinja, marks)
     shown = json.loads(subprocess.run([MESHMIND, "inspect", model, "--json"], capture_output=True, text=True, check=True).stdout)
-    check(shown["chat_template"] == "llama3" and shown["chat"] == {"announces_tools": False, "calls": "bare", "thinking": "none"}, shown["chat"])
+    check(shown["chat_template"] == family and shown["chat"] == {"announces_tools": False, "calls": form, "thinking": "none"}, shown["chat"])
     tools = [{"type": "function", "function": {"name": "calculator", "parameters": {
         "type": "object", "properties": {"expression": {"type": "string"}}, "required": ["expression"]}}}]
     sums = {"12*7": 84, "30+4": 34, "9-2": 7}
@@ -199,15 +209,15 @@ def test_bare_calls(folder):
         return [{"role": "user", "content": f"What is {text}?"}, {"role": "assistant", "content": None, "tool_calls": [{"function": call}]},
                 {"role": "tool", "content": str(value)}, {"role": "assistant", "content": f"It is {value}."}]
 
-    data = folder / "bare.jsonl"
+    data = folder / f"{form}.jsonl"
     data.write_text("".join(json.dumps({"client": "a", "tools": tools, "messages": turns(*one)}) + "\n" for one in sums.items()))
-    done = subprocess.run([MESHMIND, "train", "-m", model, "--data", data, "--eval", data, "--out", folder / "bare-lora.gguf", "--report",
-                           folder / "report", "--steps", "60", "--batch", "256", "--lr", "0.01", "-t", "2"], capture_output=True, text=True,
+    done = subprocess.run([MESHMIND, "train", "-m", model, "--data", data, "--eval", data, "--out", folder / f"{form}-lora.gguf", "--report",
+                           folder / f"{form}-report", "--steps", "60", "--batch", "256", "--lr", "0.01", "-t", "2"], capture_output=True, text=True,
                           cwd=SOURCE, timeout=live.LIMIT_S)
     check(done.returncode == 0, done.stderr)
-    after = json.loads((folder / "report" / "report.json").read_text())["evaluation"]["after"]
+    after = json.loads((folder / f"{form}-report" / "report.json").read_text())["evaluation"]["after"]
     check(after["calls"] == after["call_exact"] == len(sums), after)
-    server = Server("--lora", f"sum={folder / 'bare-lora.gguf'}", model=model)
+    server = Server("--lora", f"sum={folder / f'{form}-lora.gguf'}", model=model)
     body = {"model": "sum", "tools": tools, "temperature": 0, "max_tokens": 60}
     for text, value in sums.items():
         asked = turns(text, value)
@@ -324,5 +334,5 @@ def test_options(folder):
 
 
 with tempfile.TemporaryDirectory(prefix="omm-serve-") as name:
-    for test in test_texts, test_turns, test_context, test_json, test_announced, test_bare_calls, test_thoughts, test_end, test_key, test_options:
+    for test in test_texts, test_turns, test_context, test_json, test_announced, test_bare_calls, test_listed_calls, test_thoughts, test_end, test_key, test_options:
         test(pathlib.Path(name))

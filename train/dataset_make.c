@@ -85,7 +85,7 @@ omm_err maker_init(maker *m, const char *name, const omm_tokenizer *tokenizer,
 omm_err maker_find_call(const maker *m, made *out) {
     const omm_calls_form form = omm_chat_calls_of(m->tokenizer);
     omm_chat_reply reply;
-    out->has_call = strstr(out->reply, OMM_CHAT_CALL_OPENS) != NULL;
+    omm_chat_before_calls(&out->has_call, omm_bytes_str(out->reply), form);
     if (out->has_call || form != OMM_CALLS_BARE) return OMM_OK;
     const omm_err err = omm_chat_parse(&reply, omm_bytes_str(out->reply), form, NULL, NULL);
     if (err != OMM_OK) return err == OMM_ERR_NOMEM ? err : OMM_OK;

@@ -122,6 +122,50 @@ static void bare_calls(void) {
     omm_gguf_close(&gguf);
 }
 
+/* The same behind marks of their own, which are tokens of the answer. */
+static void own_calls(void) {
+    static const struct {
+        const char *jinja, *message, *reply, *mark;
+    } cases[] = {
+        {TEMPLATE_OF_NAMED_CALLS,
+         "\"content\": \"So. \", \"tool_calls\": [{\"function\": {\"name\": \"a\", \"arguments\": "
+         "\"{}\"}}]",
+         "So. [TOOL_CALLS]a[ARGS]{}", "[TOOL_CALLS]"},
+        {TEMPLATE_OF_NAMED_CALLS, "\"content\": \"[TOOL_CALLS]a[ARGS]{}\"", "[TOOL_CALLS]a[ARGS]{}",
+         "[ARGS]"},
+        {TEMPLATE_OF_NAMED_CALLS, "\"content\": \"<tool_call>x</tool_call>\"",
+         "<tool_call>x</tool_call>", "<tool_call>"},
+        {TEMPLATE_OF_LISTED_CALLS,
+         "\"tool_calls\": [{\"function\": {\"name\": \"a\", \"arguments\": {}}}, {\"function\": "
+         "{\"name\": \"b\", \"arguments\": {\"x\": 1}}}]",
+         "<|tool_call|>[{\"name\": \"a\", \"arguments\": {}}, {\"name\": \"b\", \"arguments\": "
+         "{\"x\": 1}}]",
+         "<|tool_call|>"},
+    };
+    omm_gguf gguf;
+    open_base_file(&gguf);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[512];
+        omm_dataset *data = NULL;
+        omm_tokenizer *t = open_under(&gguf, cases[i].jinja);
+        const uint32_t mark = omm_tokenizer_special(t, cases[i].mark);
+        size_t learned = 0;
+        snprintf(line, sizeof line,
+                 "{\"client\": \"a\", \"messages\": [{\"role\": \"user\", \"content\": \"x\"}, "
+                 "{\"role\": \"assistant\", %s}]}",
+                 cases[i].message);
+        CHECK_OK(parse(&data, line, t, NULL));
+        const omm_example *e = omm_dataset_example(data, 0);
+        CHECK_EQ(strcmp(e->reply, cases[i].reply), 0);
+        CHECK(e->has_call);
+        for (uint32_t k = 0; k < e->count; k++) learned += e->ids[k] == mark && e->learn[k];
+        CHECK_EQ(learned, 1);
+        omm_dataset_close(data);
+        omm_tokenizer_close(t);
+    }
+    omm_gguf_close(&gguf);
+}
+
 static void refused(const omm_tokenizer *tokenizer, const char *line, const char *reason) {
     char text[4096];
     omm_dataset *data = NULL;
@@ -371,6 +415,7 @@ int main(void) {
     one_line(tokenizer);
     openai_forms(tokenizer);
     bare_calls();
+    own_calls();
     bad_lines(tokenizer);
     parts(tokenizer);
     options(tokenizer);

@@ -25,13 +25,18 @@
  * plain characters.  Where a model has its marks only as text ([INST] of Llama 2), content that
  * spells one is encoded character by character: the same text in ids that a mark never has.  In user and
  * tool turns user-defined tokens ("<tool_call>") are plain too; in system and assistant turns they are
- * the tokens the model knows.
+ * the tokens the model knows, and so are marks of its calls that are control tokens in the file.
  *
  * What is learned (mask 1): the content of assistant turns and the mark that closes it.
  *
  * Tool calls in an assistant turn, by the model's template (omm_chat_calls_of):
  *   marked   [text] <tool_call>\n{"name": "...", "arguments": {...}}\n</tool_call>, and more of them
- *   bare     {"name": "...", "parameters": {...}}, which is the whole turn (Llama 3); what is written marked is a call, too
+ *   bare     {"name": "...", "parameters": {...}}, which is the whole turn (Llama 3), or that behind "type": "function"
+ *   mistral  [TOOL_CALLS] [{"name": "...", "arguments": {...}, "id": "..."}, ...], without the space in Tekken's vocabularies
+ *   mistral-args  [TOOL_CALLS]NAME[ARGS]{...}, and more of them; mistral-ids: [CALL_ID]ID in front of [ARGS]
+ *   granite  <|tool_call|>[{"name": "...", "arguments": {...}}, ...]
+ *   phi4     the same and <|/tool_call|>
+ * What is written marked is a call in all of them.
  *
  * Depends on: err, bytes, json, tokenizer.  Threads: no shared state.
  */
@@ -54,6 +59,7 @@
 #define OMM_CHAT_CALL_OPENS "<tool_call>"
 #define OMM_CHAT_CALL_CLOSES "</tool_call>"
 #define OMM_CHAT_BARE_OPENS "{\"name\":"
+#define OMM_CHAT_CALL_ID_BYTES 9u /* of a call's id, where the model has some: letters and digits */
 
 typedef enum omm_chat_format {
     OMM_CHAT_CHATML,
@@ -89,8 +95,16 @@ const char *const *omm_chat_stops(size_t *count, const omm_tokenizer *tokenizer)
 typedef enum omm_calls_form {
     OMM_CALLS_MARKED,
     OMM_CALLS_BARE,
+    OMM_CALLS_MISTRAL,
+    OMM_CALLS_MISTRAL_TEKKEN,
+    OMM_CALLS_MISTRAL_ARGS,
+    OMM_CALLS_MISTRAL_IDS,
+    OMM_CALLS_GRANITE,
+    OMM_CALLS_PHI4,
     OMM_CALLS_FORM_COUNT
 } omm_calls_form;
+const char *omm_calls_form_name(omm_calls_form form);  /* "marked" */
+const char *omm_calls_form_shown(omm_calls_form form); /* a call, for people to read */
 /* NULL, and where the template does not say: MARKED. */
 omm_calls_form omm_chat_calls_of(const omm_tokenizer *tokenizer);
 
@@ -99,7 +113,8 @@ typedef enum omm_role {
     OMM_ROLE_USER,
     OMM_ROLE_ASSISTANT,
     OMM_ROLE_TOOL,
-    OMM_ROLE_COUNT
+    OMM_ROLE_COUNT,                  /* of those that people name */
+    OMM_ROLE_TOOLS = OMM_ROLE_COUNT, /* what announces tools, where that is a turn of its own */
 } omm_role;
 
 const char *omm_role_name(omm_role role);
@@ -109,6 +124,7 @@ OMM_CHECKED omm_err omm_role_parse(omm_role *out, const char *name);
 typedef struct omm_message {
     omm_role role;
     omm_bytes content; /* UTF-8, borrowed */
+    omm_bytes call_id; /* of a tool's result, where it has one; borrowed */
 } omm_message;
 
 /* Token ids of a conversation, with what is to be learned. */
@@ -161,8 +177,19 @@ OMM_CHECKED omm_err omm_chat_system(omm_buf *out, omm_bytes system, const omm_ch
 /* Does the model's own template announce tools in a way that is read, and has the model room for that (2048 positions)?  Then
  * they are announced so. */
 bool omm_chat_announces(const omm_tokenizer *tokenizer);
+/* Where: in the system turn, or in a turn of its own (OMM_ROLE_TOOLS): in front of all others, behind the system's, or
+ * in front of the last one of the user, and of what says the same as that. */
+typedef enum omm_chat_place {
+    OMM_CHAT_IN_SYSTEM,
+    OMM_CHAT_AT_FRONT,
+    OMM_CHAT_BEHIND_SYSTEM,
+    OMM_CHAT_AT_LAST_USER,
+} omm_chat_place;
+omm_chat_place omm_chat_announces_at(const omm_tokenizer *tokenizer);
+/* What the system's turn says of a model that announces elsewhere, where the conversation has none; empty: there is none. */
+omm_bytes omm_chat_announcing_system(const omm_tokenizer *tokenizer);
 /* The same as the template has it, of a model that announces: the system's text, the tools as JSON, how to call them; of
- * Llama 3 in another order.
+ * Llama 3 in another order.  Elsewhere than in the system turn: the tools alone, without `system`.
  * system: without data (not: without bytes) where the conversation has none; what the template has
  * instead stands there then.
  * tools: [{"type": "function", "function": {...}}, or the function itself, ...].  Errors: NOMEM, TOO_BIG. */
@@ -172,11 +199,12 @@ OMM_CHECKED omm_err omm_chat_announce_tools(omm_buf *out, const omm_tokenizer *t
 /* Is there a tool of this name, or (not whole) of one that begins so? */
 typedef bool (*omm_chat_named)(const void *ud, omm_bytes name, bool whole);
 
-/* Is a text that goes on a bare call?  It is one with the quote behind the name: {"name": "NAME"  spelled so, or without the
- * space, behind white space (ASCII's); *at: bytes of that.  named NULL: any name that a tool may have. */
+/* Is a text that goes on a bare call?  It is one with the quote behind the name: {"name": "NAME"  spelled so, or
+ * {"type": "function", "name": "NAME"  or without spaces, behind white space (ASCII's); *at: bytes of that.  named NULL: any name
+ * that a tool may have. */
 typedef enum omm_bare { OMM_BARE_NOT, OMM_BARE_PERHAPS, OMM_BARE_CALL } omm_bare;
 #define OMM_CHAT_BARE_MAX                                                                          \
-    (sizeof OMM_CHAT_BARE_OPENS + OMM_CHAT_NAME_MAX + 2u) /* bytes that tell */
+    (sizeof "{\"type\": \"function\", \"name\":" + OMM_CHAT_NAME_MAX + 2u) /* bytes that tell */
 omm_bare omm_chat_bare(size_t *at, omm_bytes text, omm_chat_named named, const void *ud);
 
 typedef struct omm_tool_call {
@@ -190,19 +218,53 @@ typedef struct omm_chat_reply {
     size_t call_count;
 } omm_chat_reply;
 
-/* Take an assistant turn apart.  A call is exactly {"name": string, "arguments": object}.
+/* Take an assistant turn apart.  A call is exactly {"name": string, "arguments": object}; of a list it may have an "id".
  * MARKED: text may stand before the first call, only white space between and after.
  * BARE: a turn that begins as omm_chat_bare has it is calls and nothing else, with "parameters", white space and ; between
- * them; in any other MARKED calls are read: a model may have been trained to them.
+ * them.  Others: text may stand before the first mark, white space and the end behind calls.
+ * MARKED calls are read in all of them: a model may have been trained to them.  The first mark decides.
  * Release with omm_chat_reply_fini.  Errors: FORMAT (what is wrong, for the model or the user), TOO_BIG, NOMEM. */
 OMM_CHECKED omm_err omm_chat_parse(omm_chat_reply *out, omm_bytes text, omm_calls_form form,
                                    omm_chat_named named, const void *ud);
 void omm_chat_reply_fini(omm_chat_reply *reply);
 
-/* Append a call as the model writes it, keys in the order of the object, ", " and ": " between.  Errors: NOMEM, TOO_BIG. */
+/* Append a call as the model writes it, keys in the order of the object, ", " and ": " between.  Errors: NOMEM, TOO_BIG,
+ * FORMAT (a name that is none, where no quotes stand around it). */
 OMM_CHECKED omm_err omm_chat_write_call(omm_buf *out, omm_calls_form form, const char *name,
                                         const json_t *arguments);
+/* The same of several in one turn, one after the other: its number in them, and how many there are.
+ * says: text of the turn stands in front.  id: empty, or what calls are known by; written where the model has ids, as
+ * OMM_CHAT_CALL_ID_BYTES that are made of it. */
+typedef struct omm_written_call {
+    const char *name;
+    const json_t *arguments;
+    omm_bytes id;
+    size_t index, count;
+    bool says;
+} omm_written_call;
+OMM_CHECKED omm_err omm_chat_write_nth(omm_buf *out, omm_calls_form form,
+                                       const omm_written_call *call);
+/* Does a turn with calls say nothing else?  What it says is left out then. */
+bool omm_chat_calls_alone(omm_calls_form form);
 /* Append what every call begins with, up to the name (NULL), or those of this name up to the arguments.  Errors: as that. */
 OMM_CHECKED omm_err omm_chat_begin_call(omm_buf *out, omm_calls_form form, const char *name);
+/* Append the ids of what an answer begins with, behind a prompt: omm_chat_begin_call's text.  Errors: NOMEM, TOO_BIG. */
+OMM_CHECKED omm_err omm_chat_go_on(omm_tokens *out, const omm_tokenizer *tokenizer, omm_bytes text);
+
+/* ---- Marks with which calls begin --------------------------------------------------------- */
+
+/* What has come of one: the form's own, or OMM_CHAT_CALL_OPENS. */
+typedef struct omm_call_mark {
+    uint8_t own; /* 1: the form's */
+    uint8_t at;  /* bytes of it */
+} omm_call_mark;
+/* One more byte.  True: with it the mark is whole; follow the next one from {0}. */
+bool omm_call_mark_follow(omm_call_mark *mark, omm_calls_form form, uint8_t byte);
+/* Bytes of it; 0: the form has none of its own. */
+size_t omm_call_mark_bytes(omm_calls_form form, bool own);
+/* Bytes at the end of a text that may become one. */
+size_t omm_chat_mark_tail(omm_bytes text, omm_calls_form form);
+/* Bytes before the first mark of a text, or (*sure false) before what may become one at its end. */
+size_t omm_chat_before_calls(bool *sure, omm_bytes text, omm_calls_form form);
 
 #endif

@@ -7,7 +7,8 @@
  *
  * What an assistant thought ("reasoning_content": TEXT) goes in front of what it said, as thinking.h has it, where that is
  * asked for; else it is left out.  Calls are written into the assistant's text, as chat.h has them.  Tools, [{"function": {"name", "parameters"}}] or
- * the functions themselves, are announced in the system turn, which is made where there is none.
+ * the functions themselves, are announced in the system turn, which is made where there is none, or in turns of their own where
+ * the model's template has them so (chat.h: OMM_ROLE_TOOLS); a call's "id" and a result's "tool_call_id" are kept for models that have ids.
  *
  * Depends on: chat, json.  Threads: no shared state.
  */

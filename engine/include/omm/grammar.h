@@ -56,6 +56,7 @@ OMM_CHECKED omm_err omm_grammar_open_schema(omm_grammar **out, json_t *schema);
  *
  *   any text, then up to calls_max times  <tool_call> {"name": NAME, "arguments": ARGUMENTS} </tool_call>
  *   or (bare)  {"name": NAME, "parameters": ARGUMENTS}  and nothing else but white space in front
+ *   or, in the other forms, what chat.h shows of them: a list of up to calls_max, or so many with names in front
  *
  * Whoever begins a call has to end it: with the name of a tool, and with arguments as its parameters describe them.  Behind
  * one follows nothing but the next one, or the end.  One space or line end may stand on either side of what stands between
@@ -75,7 +76,7 @@ typedef struct omm_grammar_calls {
     const omm_grammar_tool *tools;
     size_t tool_count;     /* 1 .. OMM_GRAMMAR_TOOLS_MAX */
     uint32_t calls_max;    /* 1 .. OMM_CHAT_CALLS_MAX */
-    omm_calls_form form;   /* BARE: these, too */
+    omm_calls_form form;   /* other than MARKED: these, too */
     omm_thinking thinking; /* of the texts; none of a BARE form */
     omm_bytes
         begun; /* what each begins with and nobody draws: a call that is asked for; or nothing */

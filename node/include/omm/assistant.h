@@ -92,7 +92,7 @@ OMM_CHECKED omm_err omm_assistant_say(omm_assistant *assistant, omm_bytes text);
 
 /* Forget the conversation; notes and documents stay. */
 void omm_assistant_reset(omm_assistant *assistant);
-/* Turns that the model will see, the system turn included. */
+/* Turns that the model will see, the system turn included (with one that announces tools as one). */
 size_t omm_assistant_turns(const omm_assistant *assistant);
 
 /* Append the turns, to go on from later:
