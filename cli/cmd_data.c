@@ -1,6 +1,7 @@
 /* cmd_data.c - `meshmind data check`: what is in a data file, what is wrong with it, and what it shares
  * with another. */
 #include "commands.h"
+#include "data_marks.h"
 #include "data_options.h"
 #include "options.h"
 
@@ -9,17 +10,9 @@
 #include "omm/tokenizer.h"
 #include "omm/utf8.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-enum {
-    NAMES_MAX = 65536,
-    NAMES_SHOWN = 12,
-    NAME_SHOWN_BYTES = 200,
-    PAIRS_SHOWN = 5,
-    SEQ_MIN = 8,
-    SEQ_MAX = 32768
-};
+enum { NAMES_MAX = 65536, NAMES_SHOWN = 12, NAME_SHOWN_BYTES = 200, SEQ_MIN = 8, SEQ_MAX = 32768 };
 
 /* How often each of a few names comes; ascending by name. */
 typedef struct tally {
@@ -30,21 +23,14 @@ typedef struct tally {
     size_t count, capacity;
 } tally;
 
-/* An example by its tokens: equal conversations are equal whatever their client or spelling. */
-typedef struct mark {
-    uint64_t hash;
-    uint32_t line;
-} mark;
-
 typedef struct survey {
     const char *path;
     omm_data_totals totals;
     tally clients, skills;
-    mark *marks; /* of every example, in the order of (hash, line) once it is complete */
-    size_t count, capacity;
-    uint64_t calls;               /* examples whose first learned answer calls a tool */
-    uint64_t duplicates;          /* examples that come after an equal one */
-    mark duplicate_of, duplicate; /* the one with the lowest line */
+    data_marks marks;                  /* of every example; sorted once it is complete */
+    uint64_t calls;                    /* examples whose first learned answer calls a tool */
+    uint64_t duplicates;               /* examples that come after an equal one */
+    data_mark duplicate_of, duplicate; /* the one with the lowest line */
 } survey;
 
 typedef struct check {
@@ -55,8 +41,7 @@ typedef struct check {
     omm_tokenizer *tokenizer;
     survey files[2];
     size_t file_count;
-    uint64_t shared; /* examples of the second file that are in the first */
-    mark pairs[PAIRS_SHOWN][2];
+    data_shared shared; /* examples of the second file that are in the first */
 } check;
 
 /* --- survey ---------------------------------------------------------------------------------- */
@@ -103,55 +88,27 @@ static omm_err add_example(void *ud, const omm_example *e) {
     OMM_TRY(tally_add(&s->clients, e->client));
     if (*e->skill) OMM_TRY(tally_add(&s->skills, e->skill));
     s->calls += e->has_call;
-    if (s->count == s->capacity) {
-        size_t wanted = s->capacity ? 2 * s->capacity : 1024;
-        mark *marks = omm_grow(s->marks, s->capacity, wanted, sizeof *marks);
-        if (!marks) return omm_raise(OMM_ERR_NOMEM, "no memory for the digests of the examples");
-        s->marks = marks;
-        s->capacity = wanted;
-    }
-    omm_digest digest = omm_hash(omm_bytes_of(e->ids, e->count * sizeof *e->ids));
-    s->marks[s->count++] = (mark){omm_get_u64(digest.b), e->line};
-    return OMM_OK;
-}
-
-static int by_hash(const void *a, const void *b) {
-    const mark *x = a, *y = b;
-    if (x->hash != y->hash) return x->hash < y->hash ? -1 : 1;
-    return (x->line > y->line) - (x->line < y->line);
+    return data_marks_add(&s->marks, data_mark_of(e, e->count), e->line);
 }
 
 static void find_duplicates(survey *s) {
-    if (s->count) qsort(s->marks, s->count, sizeof *s->marks, by_hash);
-    for (size_t i = 1; i < s->count; i++) {
-        if (s->marks[i].hash != s->marks[i - 1].hash) continue;
-        if (!s->duplicates || s->marks[i].line < s->duplicate.line) {
-            s->duplicate = s->marks[i];
-            s->duplicate_of = s->marks[i - 1];
+    data_marks_sort(&s->marks);
+    for (size_t i = 1; i < s->marks.count; i++) {
+        const data_mark *mark = &s->marks.rows[i];
+        if (mark->hash != mark[-1].hash) continue;
+        if (!s->duplicates || mark->line < s->duplicate.line) {
+            s->duplicate = *mark;
+            s->duplicate_of = mark[-1];
         }
         s->duplicates++;
     }
 }
 
-static int by_line(const void *a, const void *b) {
-    const mark *x = a, *y = b;
-    return (x[1].line > y[1].line) - (x[1].line < y[1].line);
-}
-
-/* Both lists ascend: one walk.  The pairs shown are the first that are met, by line. */
+/* Of equal ones in the first file the one with the lowest line. */
 static void find_shared(check *c) {
-    const survey *a = &c->files[0], *b = &c->files[1];
-    size_t shown = 0;
-    for (size_t i = 0, k = 0; k < b->count; k++) {
-        while (i < a->count && a->marks[i].hash < b->marks[k].hash) i++;
-        if (i == a->count || a->marks[i].hash != b->marks[k].hash) continue;
-        if (shown < PAIRS_SHOWN) {
-            c->pairs[shown][0] = a->marks[i];
-            c->pairs[shown++][1] = b->marks[k];
-        }
-        c->shared++;
-    }
-    qsort(c->pairs, shown, sizeof *c->pairs, by_line);
+    const data_marks *a = &c->files[0].marks, *b = &c->files[1].marks;
+    for (size_t i = 0; i < a->count; i++) data_marks_meet(b, a->rows[i].hash, a->rows[i].line);
+    c->shared = data_shared_of(b);
 }
 
 static omm_err survey_file(check *c, survey *s, const char *path) {
@@ -170,7 +127,7 @@ static omm_err survey_file(check *c, survey *s, const char *path) {
 /* --- report ---------------------------------------------------------------------------------- */
 
 static bool is_clean(const check *c) {
-    uint64_t wrong = c->shared;
+    uint64_t wrong = c->shared.count;
     for (size_t i = 0; i < c->file_count; i++) {
         const omm_data_totals *t = &c->files[i].totals;
         wrong += (c->data.skip_bad ? 0 : t->bad) + (t->examples == 0);
@@ -223,11 +180,11 @@ static void print_survey(const check *c, const survey *s) {
 static void print_report(const check *c) {
     for (size_t i = 0; i < c->file_count; i++) print_survey(c, &c->files[i]);
     if (c->file_count == 2)
-        printf("shared: %llu examples of %s are in %s\n", (unsigned long long)c->shared,
+        printf("shared: %llu examples of %s are in %s\n", (unsigned long long)c->shared.count,
                c->files[1].path, c->files[0].path);
-    for (uint64_t i = 0; i < c->shared && i < PAIRS_SHOWN; i++)
-        printf("    %s:%u = %s:%u\n", c->files[1].path, c->pairs[i][1].line, c->files[0].path,
-               c->pairs[i][0].line);
+    for (size_t i = 0; i < c->shared.shown; i++)
+        printf("    %s:%u = %s:%u\n", c->files[1].path, c->shared.first[i].line, c->files[0].path,
+               c->shared.first[i].met);
     printf("data: %s\n", is_clean(c) ? "pass" : "FAIL");
 }
 
@@ -249,19 +206,15 @@ static json_t *survey_json(const survey *s) {
 }
 
 static omm_err print_json(const check *c) {
-    json_t *files = json_array(), *pairs = json_array();
+    json_t *files = json_array();
     for (size_t i = 0; i < c->file_count; i++)
         json_array_append_new(files, survey_json(&c->files[i]));
-    for (uint64_t i = 0; i < c->shared && i < PAIRS_SHOWN; i++)
-        json_array_append_new(pairs, json_pack("[I,I]", (json_int_t)c->pairs[i][0].line,
-                                               (json_int_t)c->pairs[i][1].line));
     json_t *root = json_pack("{s:i,s:s,s:b,s:o}", "schema_version", 1, "kind", "omm-data-check",
                              "passed", is_clean(c), "files", files);
     if (c->file_count == 2) {
-        json_object_set_new(root, "shared", json_integer((json_int_t)c->shared));
-        json_object_set_new(root, "shared_lines", json_incref(pairs));
+        json_object_set_new(root, "shared", json_integer((json_int_t)c->shared.count));
+        json_object_set_new(root, "shared_lines", data_shared_json(&c->shared));
     }
-    json_decref(pairs);
     omm_buf text;
     omm_buf_init(&text, (size_t)64 << 20);
     omm_err err = omm_json_write(&text, root);
@@ -282,18 +235,19 @@ static omm_err open_tokenizer(check *c) {
 }
 
 /* A file without examples is of any format: it is reported, not refused. */
-static bool has_text(const check *c) {
+static omm_err check_options(const check *c) {
+    omm_data_format formats[2];
     for (size_t i = 0; i < c->file_count; i++) {
         const omm_data_totals *t = &c->files[i].totals;
-        if (t->format == OMM_DATA_TEXT || t->examples == 0) return true;
+        formats[i] = t->examples ? t->format : OMM_DATA_TEXT;
     }
-    return false;
+    return data_options_check(&c->data, formats, c->file_count);
 }
 
 static omm_err run(check *c, char **paths) {
     OMM_TRY(open_tokenizer(c));
     for (size_t i = 0; i < c->file_count; i++) OMM_TRY(survey_file(c, &c->files[i], paths[i]));
-    OMM_TRY(data_options_check(&c->data, has_text(c)));
+    OMM_TRY(check_options(c));
     if (c->file_count == 2) find_shared(c);
     if (c->json) return print_json(c);
     print_report(c);
@@ -304,7 +258,7 @@ static void close_check(check *c) {
     for (size_t i = 0; i < 2; i++) {
         tally_fini(&c->files[i].clients);
         tally_fini(&c->files[i].skills);
-        omm_free(c->files[i].marks);
+        data_marks_fini(&c->files[i].marks);
     }
     omm_tokenizer_close(c->tokenizer);
 }

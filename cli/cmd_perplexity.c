@@ -155,10 +155,16 @@ int cmd_perplexity(int argc, char **argv) {
         {0}};
     int count = 0;
     char **args = NULL;
-    int code = cli_parse(&count, &args, argc, argv, options, "perplexity -m MODEL -f TEXT",
-                         "Mean negative log likelihood of a text, in windows that start from an\n"
-                         "empty context; the first token of a window is not predicted.",
-                         0, 0);
+    int code =
+        cli_parse(&count, &args, argc, argv, options, "perplexity -m MODEL -f TEXT",
+                  "Mean negative log likelihood of a text, in windows that start from an\n"
+                  "empty context and do not overlap; the first token of a window is not\n"
+                  "predicted, every other one is.  Where the file says add_bos_token, BOS\n"
+                  "stands once, before the first window.  llama-perplexity gives another\n"
+                  "figure: it predicts the second half of each window alone, with the first\n"
+                  "as context, puts BOS in place of each window's first token where\n"
+                  "the file says so, and drops a last, shorter window.",
+                  0, 0);
     if (code >= 0) return code;
     omm_err err = run(&o);
     return err == OMM_OK ? CLI_EXIT_PASS : cli_fail(argv[0], err);

@@ -103,10 +103,10 @@ static omm_err load_eval_of(train_run *r, uint32_t seq_max, uint32_t stride) {
 
 /* Replies are judged as far as the model can see; texts in windows as long as those that are learned. */
 static omm_err load_eval(train_run *r) {
-    const bool texts = omm_dataset_totals(r->data)->format == OMM_DATA_TEXT;
+    const bool texts = omm_data_format_is_text(omm_dataset_totals(r->data)->format);
     const uint32_t stride = r->args.data_options.stride;
     OMM_TRY(load_eval_of(r, r->model.dims.context, texts ? 0 : stride));
-    if (!texts || omm_dataset_totals(r->eval)->format != OMM_DATA_TEXT) return OMM_OK;
+    if (!texts || !omm_data_format_is_text(omm_dataset_totals(r->eval)->format)) return OMM_OK;
     omm_dataset_close(r->eval);
     r->eval = NULL;
     return load_eval_of(r, r->args.seq, stride);
@@ -121,6 +121,33 @@ static omm_err check_held_out(const train_run *r) {
                      "--seq %u: the longest held-out example has %u tokens, and the model was "
                      "trained for %u; accepted with held-out data: at most %u",
                      r->args.seq, longest, context, context);
+}
+
+/* One of them as people find it: a line of a file, of a stream the number of its example. */
+static void print_place(const char *file, uint32_t number, bool is_number) {
+    if (is_number)
+        fprintf(stderr, "example %u of %s", number, file);
+    else
+        fprintf(stderr, "%s:%u", file, number);
+}
+
+/* What was trained on is no measure of what was learned: said, and not refused, since it may be wanted. */
+static omm_err warn_of_shared(train_run *r) {
+    OMM_TRY(data_shared_find(&r->shared, r->eval, r->data));
+    const data_shared *s = &r->shared;
+    if (s->count == 0) return OMM_OK;
+    fprintf(stderr,
+            "%llu of %zu held-out examples are also trained on: the loss after says little of "
+            "them",
+            (unsigned long long)s->count, omm_dataset_count(r->eval));
+    if (r->data_totals.truncated) fprintf(stderr, " (equal in their first %u tokens)", r->args.seq);
+    const char *held_out = r->args.eval ? r->args.eval : r->args.data;
+    for (size_t i = 0; i < s->shown; i++) {
+        fprintf(stderr, "%s%s:%u = ", i ? ", " : ": ", held_out, s->first[i].line);
+        print_place(r->args.data, s->first[i].met, omm_dataset_is_stream(r->data));
+    }
+    fprintf(stderr, "%s\n", s->shown > 0 && s->count > s->shown ? ", ..." : "");
+    return OMM_OK;
 }
 
 static omm_err load_data(train_run *r) {
@@ -140,6 +167,7 @@ static omm_err load_data(train_run *r) {
     if (r->args.eval) OMM_TRY(load_eval(r));
     if (!r->eval) return OMM_OK;
     OMM_TRY(check_held_out(r));
+    OMM_TRY(warn_of_shared(r));
     r->items = omm_alloc(omm_dataset_count(r->eval), sizeof *r->items);
     r->items_before = omm_alloc(omm_dataset_count(r->eval), sizeof *r->items);
     if (!r->items || !r->items_before) return omm_raise(OMM_ERR_NOMEM, "out of memory");
@@ -169,6 +197,8 @@ static omm_err check_out(const train_args *a) {
 static omm_err open_run(train_run *r) {
     omm_isa isa = OMM_ISA_SCALAR;
     OMM_TRY(check_out(&r->args));
+    if (!r->args.dry_run && omm_file_exists(r->args.out))
+        fprintf(stderr, "--out replaces %s\n", r->args.out);
     if (r->args.full) OMM_TRY(train_full_check(&r->args));
     OMM_TRY(train_recipe(&r->recipe, &r->args));
     train_warn_of_warmup(&r->recipe, "--warmup", "--steps", "--lr");
@@ -264,20 +294,38 @@ static omm_err save(train_run *r, omm_digest *digest) {
 }
 
 /* The folder is made now, so that what stands in its way is known before the work is done. */
-static omm_err make_report(const char *dir) {
+static omm_err make_place(train_run *r, const char *file, const char *option) {
+    train_place *at = &r->places[r->place_count];
+    OMM_ASSERT(r->place_count < TRAIN_PLACES_MAX);
+    OMM_TRY(omm_path_dir(at->folder, file));
+    at->made = place_missing(at->folder);
+    r->place_count++;
+    return place_make_output(file, option);
+}
+
+static omm_err make_report(train_run *r, const char *dir) {
     char file[OMM_PATH_MAX];
     if (!dir) return OMM_OK;
     OMM_TRY(omm_path_join(file, dir, "report.json"));
-    OMM_TRY(place_make_output(file, "--report"));
+    OMM_TRY(make_place(r, file, "--report"));
     OMM_TRY(omm_path_join(file, dir, "report.html"));
     return place_make_output(file, "--report");
 }
 
 /* What the run will write can be written. */
-static omm_err make_places(const train_args *a) {
-    OMM_TRY(make_report(a->report));
-    OMM_TRY(place_make_output(a->out, "--out"));
-    return a->checkpoint ? place_make_output(a->checkpoint, "--checkpoint") : OMM_OK;
+static omm_err make_places(train_run *r) {
+    const train_args *a = &r->args;
+    OMM_TRY(make_report(r, a->report));
+    OMM_TRY(make_place(r, a->out, "--out"));
+    return a->checkpoint ? make_place(r, a->checkpoint, "--checkpoint") : OMM_OK;
+}
+
+/* Of a run that ended before its end no folder stays that it made and put nothing into. */
+static void unmake_places(train_run *r) {
+    while (r->place_count > 0) {
+        const train_place *at = &r->places[--r->place_count];
+        place_unmake(at->folder, at->made);
+    }
 }
 
 /* For the adapter, and what stands with it in its file; q, k, v in one tensor make B three times as large. */
@@ -333,17 +381,17 @@ static omm_err judge_after(train_run *r) {
                             ? judge_file(r)
                             : train_judge(r, &r->after, r->items, omm_course_adapter(r->course));
     if (err != OMM_ERR_CANCELLED) return err;
-    return omm_raise(err,
-                     "stopped while judging what was trained: %s is written; with --resume %s "
-                     "it is judged again",
-                     r->args.out, r->args.checkpoint);
+    return omm_raise(err, "stopped while judging what was trained: %s is written%s", r->args.out,
+                     r->args.checkpoint ? "; the same command with --resume judges it again" : "");
 }
 
 static omm_err run_all(train_run *r) {
     omm_digest digest;
     OMM_TRY(open_run(r));
     if (r->args.dry_run) return train_dry_run(r);
-    OMM_TRY(make_places(&r->args));
+    /* From here on the first signal ends the run in order, at its next micro-batch or held-out example. */
+    OMM_TRY(kept_run_take_signals());
+    OMM_TRY(make_places(r));
     /* All weights are those of the checkpoint once the course is open. */
     if (!r->full) OMM_TRY(train_course_open(r));
     if (!r->full) OMM_TRY(hold_room(r));
@@ -375,6 +423,7 @@ int cmd_train(int argc, char **argv) {
     const char *counters = getenv("OMM_ENERGY_FROM");
     energy_begin(&r.energy, counters ? counters : ENERGY_FOLDER);
     omm_err err = run_all(&r);
+    if (err != OMM_OK) unmake_places(&r);
     close_run(&r);
     return err == OMM_OK ? CLI_EXIT_PASS : cli_fail("train", err);
 }

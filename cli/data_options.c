@@ -24,10 +24,19 @@ omm_err data_options_resolve(omm_dataset_options *out, const data_options *o, ui
     return o->loss ? omm_data_loss_parse(&out->loss, o->loss) : OMM_OK;
 }
 
-omm_err data_options_check(const data_options *o, bool is_text) {
-    if (is_text || (!o->separator && !o->stride)) return OMM_OK;
-    return omm_raise(OMM_ERR_USAGE, "--%s is about plain text, and the data are lines of JSON",
-                     o->separator ? "text-separator" : "stride");
+omm_err data_options_check(const data_options *o, const omm_data_format *formats, size_t count) {
+    bool has_text = false, has_windows = false;
+    for (size_t i = 0; i < count; i++) {
+        has_text = has_text || formats[i] == OMM_DATA_TEXT;
+        has_windows = has_windows || omm_data_format_is_text(formats[i]);
+    }
+    if (o->separator && !has_text)
+        return omm_raise(OMM_ERR_USAGE, "--text-separator is about plain text, and the data are "
+                                        "lines of JSON");
+    if (o->stride && !has_windows)
+        return omm_raise(OMM_ERR_USAGE, "--stride is about plain text, and the data are lines of "
+                                        "JSON with turns");
+    return OMM_OK;
 }
 
 /* A bad line, refused: there is a way around it. */

@@ -20,21 +20,29 @@ typedef struct data_options {
 } data_options;
 
 /* Rows of an option table for them. */
-#define DATA_OPTIONS(o)                                                                             \
-    {"format", 0, CLI_STR, &(o).format, "NAME", "chat, completion or text; else by content"},       \
-        {"loss",    0,      CLI_STR,                                                                \
-         &(o).loss, "NAME", "all, assistant (chat, default) or completion (the last reply alone)"}, \
-        {"text-separator",                                                                          \
-         0,                                                                                         \
-         CLI_STR,                                                                                   \
-         &(o).separator,                                                                            \
-         "LINE",                                                                                    \
-         "text: line between documents; blank: an empty one; file: one document (file)"},           \
-        {"stride", 0,                                                                               \
-         CLI_U32,  &(o).stride,                                                                     \
-         "N",      "text: tokens from window to window (--seq less one); the rest is context"},     \
-    {                                                                                               \
-        "skip-bad", 0, CLI_FLAG, &(o).skip_bad, NULL, "leave bad lines out, and count them"         \
+#define DATA_OPTIONS(o)                                                                              \
+    {"format",                                                                                       \
+     0,                                                                                              \
+     CLI_STR,                                                                                        \
+     &(o).format,                                                                                    \
+     "NAME",                                                                                         \
+     "chat, completion, alpaca, sharegpt, lines ({\"text\": ...}) or text; else by content"},        \
+        {"loss",    0,      CLI_STR,                                                                 \
+         &(o).loss, "NAME", "all, assistant (chats, default) or completion (the last reply alone)"}, \
+        {"text-separator",                                                                           \
+         0,                                                                                          \
+         CLI_STR,                                                                                    \
+         &(o).separator,                                                                             \
+         "LINE",                                                                                     \
+         "text: line between documents; blank: an empty one; file: one document (file)"},            \
+        {"stride",                                                                                   \
+         0,                                                                                          \
+         CLI_U32,                                                                                    \
+         &(o).stride,                                                                                \
+         "N",                                                                                        \
+         "text, lines: tokens from window to window (--seq less one); the rest is context"},         \
+    {                                                                                                \
+        "skip-bad", 0, CLI_FLAG, &(o).skip_bad, NULL, "leave bad lines out, and count them"          \
     }
 
 /* Lines that name no client belong to this one. */
@@ -43,8 +51,10 @@ typedef struct data_options {
 /* `o` is borrowed by the result.  Errors: CONFIG. */
 OMM_CHECKED omm_err data_options_resolve(omm_dataset_options *out, const data_options *o,
                                          uint32_t seq_max);
-/* Once the files are read: refuses options for plain text where none of them `is_text`.  Errors: USAGE. */
-OMM_CHECKED omm_err data_options_check(const data_options *o, bool is_text);
+/* Once the files are read: refuses --text-separator where none of them is plain text, and --stride where none has
+ * windows.  Errors: USAGE. */
+OMM_CHECKED omm_err data_options_check(const data_options *o, const omm_data_format *formats,
+                                       size_t count);
 /* omm_dataset_load; a refused line is said to be one that --skip-bad would leave out. */
 OMM_CHECKED omm_err data_load(omm_dataset **out, const char *path,
                               const struct omm_tokenizer *tokenizer,

@@ -62,7 +62,7 @@ omm_err full_run_open(full_run *r, const omm_recipe *recipe, const omm_full_muon
     if (r->valid && !r->items) return omm_raise(OMM_ERR_NOMEM, "out of memory");
     OMM_TRY(omm_full_open(&r->full, &options));
     OMM_TRY(resume(r));
-    return r->kept.path ? kept_run_take_signals() : OMM_OK;
+    return kept_run_take_signals();
 }
 
 void full_run_close(full_run *r) {
@@ -113,7 +113,7 @@ static omm_err show_step(full_run *r, const omm_full_report *s) {
             (double)s->learning_rate, "tokens", (json_int_t)s->tokens, "tokens_per_s", speed,
             "eta_s", seconds * left, "memory_bytes", (json_int_t)memory));
     cli_progress_step(&r->bar, omm_measure_ns() / 1000000,
-                      &(cli_step){s->step, r->steps, (double)s->loss, speed, memory});
+                      &(cli_step){s->step, r->steps, (double)s->loss, speed, memory, -1});
     return OMM_OK;
 }
 
@@ -140,7 +140,7 @@ omm_err full_run_steps(full_run *r) {
     cli_progress_log(&r->bar, CLI_PROGRESS_LOG_MS);
     omm_err err = all_steps(r);
     cli_progress_end(&r->bar);
-    if (err != OMM_ERR_CANCELLED || !r->kept.path) return err;
+    if (err != OMM_ERR_CANCELLED) return err;
     return kept_run_stopped(&r->kept, omm_full_steps(r->full), r->steps);
 }
 

@@ -52,8 +52,7 @@ typedef struct full_run {
 
 /* What can be known before anything is opened.  Errors: USAGE (options that contradict), CONFIG (type). */
 OMM_CHECKED omm_err full_run_check(const full_run_options *options);
-/* Open the trainer on what is there, go on from the checkpoint with `resume`, and take signals where
- * there is a checkpoint to keep. */
+/* Open the trainer on what is there, go on from the checkpoint with `resume`, and take signals. */
 OMM_CHECKED omm_err full_run_open(full_run *r, const omm_recipe *recipe, const omm_full_muon *muon,
                                   uint64_t seed);
 void full_run_close(full_run *r);

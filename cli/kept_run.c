@@ -69,7 +69,14 @@ void kept_run_save_last(const kept_run *run, const char *out) {
 
 omm_err kept_run_stopped(const kept_run *run, uint32_t step, uint32_t steps) {
     OMM_TRY(kept_run_save(run));
-    return omm_raise(OMM_ERR_CANCELLED, "stopped after step %u of %u; with --resume %s goes on",
+    if (!run->path)
+        return omm_raise(OMM_ERR_CANCELLED,
+                         "stopped after step %u of %u: nothing of it is kept; with --checkpoint "
+                         "FILE it would be, and the same command with --resume would go on",
+                         step, steps);
+    return omm_raise(OMM_ERR_CANCELLED,
+                     "stopped after step %u of %u; %s keeps it: the same command with --resume "
+                     "goes on",
                      step, steps, run->path);
 }
 

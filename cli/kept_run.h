@@ -33,7 +33,7 @@ bool kept_run_is_stopped(void *ud);
 OMM_CHECKED omm_err kept_run_save(const kept_run *run);
 /* The last one, before `out` is written: where the disk has no room for it, that is said, and no error. */
 void kept_run_save_last(const kept_run *run, const char *out);
-/* After a signal.  Errors: CANCELLED once it is saved, with how to go on. */
+/* After a signal.  Errors: CANCELLED once it is saved, with how to go on; without a checkpoint, with how it could have. */
 OMM_CHECKED omm_err kept_run_stopped(const kept_run *run, uint32_t step, uint32_t steps);
 /* One line on stdout.  Errors: NOMEM (`taken` is NULL), FORMAT. */
 OMM_CHECKED omm_err kept_run_print_event(json_t *taken);

@@ -58,9 +58,11 @@ static void print_help(FILE *out) {
     for (const command *c = s_commands; c->name; c++)
         fprintf(out, "  %-12s %s\n", c->name, c->summary);
     fprintf(out, "\n  --version, --help-env (environment variables)\n");
-    fprintf(out, "\nmeshmind SUBCOMMAND --help, or help SUBCOMMAND, says more.\n"
-                 "Exit codes: 0 pass, 1 a gate or check failed, 2 usage, configuration, or a file\n"
-                 "that is not there, 3 what else went wrong, in a file or at run time.\n");
+    fprintf(out,
+            "\nmeshmind SUBCOMMAND --help, or help SUBCOMMAND, says more.\n"
+            "Exit codes: 0 pass, 1 a gate or check failed, 2 usage, configuration, or a file\n"
+            "that is not there, 3 what else went wrong, in a file or at run time, or a signal\n"
+            "that a run ended at in order.\n");
 }
 
 /* `help` alone, and `help WORDS` as `WORDS --help`. */

@@ -73,6 +73,27 @@ omm_err place_make_output(const char *path, const char *option) {
     return try_output(path, option);
 }
 
+unsigned place_missing(const char *folder) {
+    char at[OMM_PATH_MAX], below[OMM_PATH_MAX];
+    unsigned count = 0;
+    if (snprintf(at, sizeof at, "%s", folder) >= (int)sizeof at) return 0;
+    while (!omm_file_exists(at)) {
+        count++;
+        memcpy(below, at, sizeof below);
+        if (omm_path_dir(at, below) != OMM_OK) return 0;
+    }
+    return count;
+}
+
+void place_unmake(const char *folder, unsigned count) {
+    char at[OMM_PATH_MAX], below[OMM_PATH_MAX];
+    if (snprintf(at, sizeof at, "%s", folder) >= (int)sizeof at) return;
+    for (; count > 0 && rmdir(at) == 0; count--) {
+        memcpy(below, at, sizeof below);
+        if (omm_path_dir(at, below) != OMM_OK) return;
+    }
+}
+
 omm_err place_hold_room(omm_file_out *room, const char *path, const char *option, uint64_t bytes) {
     OMM_TRY(omm_file_out_open(room, path, 0600));
     if (!room->nameless) { /* it would stay behind if this process were killed */

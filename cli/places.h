@@ -22,6 +22,10 @@ OMM_CHECKED omm_err place_check_output(const char *path, const char *option);
 /* The same; the folders between are made, and a file that gets no name is begun there: what has no rights to go by
  * (/proc, a device, a socket) is refused too.  Errors: the same. */
 OMM_CHECKED omm_err place_make_output(const char *path, const char *option);
+/* How many of `folder` and those above it are still to be made. */
+unsigned place_missing(const char *folder);
+/* Remove so many of them again, from `folder` upwards, where nothing has come into them. */
+void place_unmake(const char *folder, unsigned count);
 /* Keep room of `bytes` for it where a file without a name can: until `room` is closed (omm_file_out_close, also after
  * an error), which is done just before the output is written.  Errors: IO (less is free), those above. */
 OMM_CHECKED omm_err place_hold_room(omm_file_out *room, const char *path, const char *option,

@@ -32,15 +32,16 @@ void cli_size(char *out, unsigned size, double bytes) {
         snprintf(out, size, "%.2f GB", bytes / 1e9);
 }
 
-static void eta_text(char *out, unsigned size, const cli_progress *p, uint64_t now_ms,
-                     double share) {
+/* left_s: below 0 where nobody knows better than the share that is done. */
+static void eta_text(char *out, unsigned size, const cli_progress *p, uint64_t now_ms, double share,
+                     double left_s) {
     const double passed = (double)(now_ms - p->started_ms) / 1e3;
     const double done = (share - p->started_share) / (1.0 - p->started_share);
     if (!(done >= 0.02) || passed < 1.0) { /* NaN: all was done at once */
         snprintf(out, size, "...");
         return;
     }
-    cli_duration(out, size, passed * (1.0 - done) / done);
+    cli_duration(out, size, left_s < 0 ? passed * (1.0 - done) / done : left_s);
 }
 
 static void show_bar(const cli_progress *p, int percent, const char *text, const char *eta) {
@@ -63,7 +64,7 @@ static bool is_line_due(const cli_progress *p, uint64_t now_ms, int percent, boo
            now_ms - p->shown_ms >= p->log_ms;
 }
 
-void cli_progress_show(cli_progress *p, uint64_t now_ms, double share, const char *text) {
+static void show(cli_progress *p, uint64_t now_ms, double share, const char *text, double left_s) {
     double bounded = share < 0 ? 0 : share > 1 ? 1 : share;
     if (p->started_ms == 0) {
         p->started_ms = now_ms ? now_ms : 1;
@@ -75,7 +76,7 @@ void cli_progress_show(cli_progress *p, uint64_t now_ms, double share, const cha
                               : is_line_due(p, now_ms, percent, new_text);
     if (!due) return;
     char eta[32];
-    eta_text(eta, sizeof eta, p, now_ms, bounded);
+    eta_text(eta, sizeof eta, p, now_ms, bounded, left_s);
     if (p->is_terminal)
         show_bar(p, percent, text, eta);
     else
@@ -86,12 +87,16 @@ void cli_progress_show(cli_progress *p, uint64_t now_ms, double share, const cha
     snprintf(p->shown_text, sizeof p->shown_text, "%s", text);
 }
 
+void cli_progress_show(cli_progress *p, uint64_t now_ms, double share, const char *text) {
+    show(p, now_ms, share, text, -1);
+}
+
 void cli_progress_step(cli_progress *p, uint64_t now_ms, const cli_step *s) {
     char text[96], memory[24];
     cli_size(memory, sizeof memory, (double)s->memory_bytes);
     snprintf(text, sizeof text, "step %u/%u  loss %.4f  %.0f tokens/s  %s", s->step, s->steps,
              s->loss, s->tokens_per_s, memory);
-    cli_progress_show(p, now_ms, (double)s->step / s->steps, text);
+    show(p, now_ms, (double)s->step / s->steps, text, s->left_s);
 }
 
 void cli_progress_end(cli_progress *p) {

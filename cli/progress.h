@@ -33,6 +33,8 @@ typedef struct cli_step {
     uint32_t step, steps;
     double loss, tokens_per_s;
     uint64_t memory_bytes;
+    double
+        left_s; /* to the end; below 0: as the share of the steps and the time since the first call say */
 } cli_step;
 void cli_progress_step(cli_progress *progress, uint64_t now_ms, const cli_step *step);
 /* Take the bar off the screen. */

@@ -25,7 +25,28 @@ static void last_line(char out[128], double from, double to, unsigned calls) {
     fclose(file);
 }
 
+/* Whoever knows better what is left says it: evaluations are to come, too. */
+static void left_as_told(void) {
+    char line[128] = "";
+    cli_progress p;
+    FILE *kept = stderr, *file = tmpfile();
+    CHECK(file);
+    cli_progress_init(&p);
+    p.is_terminal = false;
+    stderr = file;
+    for (uint32_t step = 1; step <= 10; step++)
+        cli_progress_step(&p, 5000 + 10000 * (uint64_t)step,
+                          &(cli_step){step, 10, 1, 2, 3, 7 + 60 * (double)(10 - step)});
+    stderr = kept;
+    rewind(file);
+    for (int i = 0; i < 9; i++) CHECK(fgets(line, sizeof line, file));
+    CHECK(strstr(line, "90 %") && strstr(line, "(1 min 7 s left)"));
+    CHECK(fgets(line, sizeof line, file) && strstr(line, "100 %") && strstr(line, "(7 s left)"));
+    fclose(file);
+}
+
 int main(void) {
+    left_as_told();
     char line[128];
     last_line(line, 0, 0.5, 6); /* 50 s for one half */
     CHECK(strstr(line, "50 %") && strstr(line, "(50 s left)"));

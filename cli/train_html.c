@@ -4,6 +4,9 @@
 #include "omm/bytes.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum {
     WIDTH = 640, /* of a curve, in its own units; the page scales it */
@@ -41,6 +44,7 @@ static omm_err put_text(omm_buf *out, const char *text) {
         case '>': OMM_TRY(omm_buf_append(out, "&gt;", 4)); break;
         case '&': OMM_TRY(omm_buf_append(out, "&amp;", 5)); break;
         case '"': OMM_TRY(omm_buf_append(out, "&quot;", 6)); break;
+        case '\'': OMM_TRY(omm_buf_append(out, "&#39;", 5)); break;
         default: OMM_TRY(omm_buf_append(out, at, 1)); break;
         }
     }
@@ -173,12 +177,85 @@ static omm_err put_facts(omm_buf *out, const json_t *root) {
     return omm_buf_printf(out, "</table>\n");
 }
 
+/* With as few digits as bring it back: as an f32 where it is one, as JSON's double where not. */
+static omm_err put_real(omm_buf *out, double x) {
+    const bool is_float = (double)(float)x == x;
+    char text[40];
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, x);
+        const double back = strtod(text, NULL);
+        if (is_float ? (float)back == (float)x : back == x) break;
+    }
+    return put_text(out, text);
+}
+
 /* A text as it is, anything else as JSON has it. */
 static omm_err put_value(omm_buf *out, const json_t *value) {
     if (json_is_string(value)) return put_text(out, json_string_value(value));
+    if (json_is_real(value)) return put_real(out, json_real_value(value));
     OMM_TRY(omm_json_write(out, value));
     out->size--; /* its line end */
     return OMM_OK;
+}
+
+static const char *text_of(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+/* {file, digest} and, of data, how much is used of them. */
+static omm_err put_file(omm_buf *out, const char *name, const json_t *file) {
+    if (!file) return OMM_OK;
+    OMM_TRY(omm_buf_printf(out, "<tr><td>%s</td><td>", name));
+    OMM_TRY(put_text(out, text_of(file, "file")));
+    if (json_object_get(file, "examples"))
+        OMM_TRY(omm_buf_printf(out, ": %.0f examples, %.0f tokens", number(file, "examples"),
+                               number(file, "tokens")));
+    OMM_TRY(omm_buf_printf(out, "<br>BLAKE2b-256 "));
+    OMM_TRY(put_text(out, text_of(file, "digest")));
+    return omm_buf_printf(out, "</td></tr>\n");
+}
+
+/* As a shell takes it: what holds more than it knows to be harmless stands in quotes. */
+static omm_err put_word(omm_buf *out, const char *word) {
+    static const char harmless[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./,:@%";
+    if (*word && word[strspn(word, harmless)] == 0) return put_text(out, word);
+    OMM_TRY(put_text(out, "'"));
+    for (; *word; word++) {
+        const char one[] = {*word, 0};
+        OMM_TRY(put_text(out, *word == '\'' ? "'\\''" : one));
+    }
+    return put_text(out, "'");
+}
+
+static omm_err put_command(omm_buf *out, const json_t *arguments) {
+    OMM_TRY(omm_buf_printf(out, "<tr><td>command</td><td>meshmind train"));
+    for (size_t i = 0; i < json_array_size(arguments); i++) {
+        const char *word = json_string_value(json_array_get(arguments, i));
+        OMM_TRY(put_text(out, " "));
+        OMM_TRY(put_word(out, word ? word : ""));
+    }
+    return omm_buf_printf(out, "</td></tr>\n");
+}
+
+/* What was trained on what, and by which program. */
+static omm_err put_origin(omm_buf *out, const json_t *root) {
+    const json_t *start = json_object_get(root, "start"),
+                 *program = json_object_get(root, "program");
+    OMM_TRY(omm_buf_printf(out, "<h2>Origin</h2>\n<table class=\"facts\">\n"));
+    OMM_TRY(put_file(out, "base model", json_object_get(root, "base")));
+    for (size_t i = 0; i < json_array_size(start); i++)
+        OMM_TRY(put_file(out, "start", json_array_get(start, i)));
+    OMM_TRY(put_file(out, "trained on", json_object_get(root, "trained_on")));
+    OMM_TRY(put_file(out, "judged on", json_object_get(root, "judged_on")));
+    OMM_TRY(put_command(out, json_object_get(root, "arguments")));
+    OMM_TRY(omm_buf_printf(out, "<tr><td>program</td><td>meshmind "));
+    OMM_TRY(put_text(out, text_of(program, "version")));
+    OMM_TRY(omm_buf_printf(out, ", "));
+    OMM_TRY(put_text(out, text_of(program, "commit")));
+    OMM_TRY(omm_buf_printf(out, "</td></tr>\n"));
+    return omm_buf_printf(out, "</table>\n");
 }
 
 /* What the run followed from. */
@@ -233,6 +310,7 @@ omm_err train_html(omm_buf *out, const json_t *root) {
     const json_t *judged = json_object_get(root, "evaluations");
     OMM_TRY(omm_buf_append(out, s_head, sizeof s_head - 1));
     OMM_TRY(put_facts(out, root));
+    OMM_TRY(put_origin(out, root));
     OMM_TRY(put_groups(out, "Held-out data", json_object_get(held, "all")));
     OMM_TRY(put_curve(out, "Loss: training grey, held-out red", json_object_get(curves, "loss"),
                       judged));

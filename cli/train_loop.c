@@ -31,9 +31,11 @@ omm_err train_judge(train_run *r, omm_eval_summary *out, omm_eval_item *items,
                                 .cancelled = kept_run_is_stopped,
                                 .progress = on_judged,
                                 .ud = r};
+    const uint64_t begin = omm_measure_ns();
     cli_progress_init(&r->bar);
     omm_err err = omm_evaluate(items, &r->model, adapter, r->eval, &r->compute, &options);
     cli_progress_end(&r->bar);
+    train_clock_add(&r->clock, TRAIN_WORK_JUDGING, omm_measure_ns() - begin);
     if (err == OMM_OK) *out = omm_eval_summarise(items, omm_dataset_count(r->eval));
     return err;
 }
@@ -60,9 +62,11 @@ omm_err train_check_options(const train_run *r) {
     if (a->eval_every && !r->eval)
         return omm_raise(OMM_ERR_USAGE, "--eval-every needs --eval FILE or --split X");
     OMM_TRY(kept_run_check(a->checkpoint, a->checkpoint_every, a->resume));
-    return data_options_check(
-        &a->data_options, omm_dataset_totals(r->data)->format == OMM_DATA_TEXT ||
-                              (r->eval && omm_dataset_totals(r->eval)->format == OMM_DATA_TEXT));
+    const omm_data_format formats[] = {
+        omm_dataset_totals(r->data)->format,
+        omm_dataset_totals(r->eval ? r->eval : r->data)->format,
+    };
+    return data_options_check(&a->data_options, formats, 2);
 }
 
 /* A line that cannot be written stops no run. */
@@ -108,49 +112,71 @@ omm_err train_course_open(train_run *r) {
     if (there) tell_resumed(r);
     if (!there && a->resume)
         fprintf(stderr, "%s is not there yet: begins with step 1\n", a->checkpoint);
-    return kept_run_take_signals();
+    return OMM_OK;
 }
 
 /* --- events ---------------------------------------------------------------------------------- */
 
-static void print_step(const train_run *r, const omm_step_report *s, uint64_t begin) {
-    const double seconds = (double)(omm_measure_ns() - begin + 1) / 1e9;
-    const uint64_t tokens = omm_course_result(r->course).tokens - r->train_tokens;
-    const double left = (double)(r->recipe.steps - s->step) / (s->step - r->resumed_from);
+/* To the end of the run, as far as what it does has been done before; patience may end it sooner. */
+static double left_s(const train_run *r, uint32_t step) {
+    const uint32_t steps = r->recipe.steps, every = r->args.eval_every;
+    const uint64_t last = every && steps % every != 0; /* judged behind the last step in any case */
+    const uint64_t left[TRAIN_WORK_COUNT] = {
+        [TRAIN_WORK_STEP] = steps - step,
+        [TRAIN_WORK_EVALUATION] = train_clock_times(step, steps, every) + last,
+        [TRAIN_WORK_CHECKPOINT] =
+            r->kept.path ? train_clock_times(step, steps, r->args.checkpoint_every) + 1 : 0,
+        [TRAIN_WORK_JUDGING] = r->eval ? 1 : 0};
+    return train_clock_left_s(&r->clock, left);
+}
+
+static void print_step(const train_run *r, const omm_step_report *s) {
     event_print(json_pack("{s:s,s:I,s:f,s:f,s:f,s:I,s:f,s:f,s:I}", "event", "step", "step",
                           (json_int_t)s->step, "loss", (double)s->loss, "grad_norm",
                           (double)s->grad_norm, "learning_rate", (double)s->learning_rate, "tokens",
-                          (json_int_t)s->tokens, "tokens_per_s", (double)tokens / seconds, "eta_s",
-                          seconds * left, "memory_bytes", (json_int_t)train_memory_bytes()));
+                          (json_int_t)s->tokens, "tokens_per_s", train_tokens_per_s(r), "eta_s",
+                          left_s(r, s->step), "memory_bytes", (json_int_t)train_memory_bytes()));
 }
 
-static void show_event(train_run *r, const omm_course_event *e, uint64_t begin) {
-    if (r->args.json && !e->is_eval) print_step(r, &e->step, begin);
+static void show_event(train_run *r, const omm_course_event *e) {
+    if (r->args.json && !e->is_eval) print_step(r, &e->step);
     if (r->args.json && e->is_eval)
         event_print(json_pack("{s:s,s:I,s:f,s:b}", "event", "evaluation", "step",
                               (json_int_t)e->eval.step, "loss", e->eval.loss, "best",
                               (int)e->is_best));
     if (e->is_eval) return;
-    const double seconds = (double)(omm_measure_ns() - begin + 1) / 1e9;
-    const uint64_t tokens = omm_course_result(r->course).tokens - r->train_tokens;
     cli_progress_step(&r->bar, now_ms(),
-                      &(cli_step){e->step.step, r->recipe.steps, (double)e->step.loss,
-                                  (double)tokens / seconds, train_memory_bytes()});
+                      &(cli_step){.step = e->step.step,
+                                  .steps = r->recipe.steps,
+                                  .loss = (double)e->step.loss,
+                                  .tokens_per_s = train_tokens_per_s(r),
+                                  .memory_bytes = train_memory_bytes(),
+                                  .left_s = left_s(r, e->step.step)});
 }
 
 /* --- the run --------------------------------------------------------------------------------- */
 
-static omm_err run_course(train_run *r, uint64_t begin) {
+static omm_err save_by_the_clock(train_run *r) {
+    const uint64_t begin = omm_measure_ns();
+    OMM_TRY(kept_run_save(&r->kept));
+    train_clock_add(&r->clock, TRAIN_WORK_CHECKPOINT, omm_measure_ns() - begin);
+    return OMM_OK;
+}
+
+static omm_err run_course(train_run *r) {
     while (!omm_course_is_done(r->course)) {
         omm_course_event event;
+        const uint64_t begin = omm_measure_ns();
         omm_err err = omm_course_next(r->course, &event);
         if (err == OMM_ERR_CANCELLED)
             return kept_run_stopped(&r->kept, omm_course_result(r->course).steps, r->recipe.steps);
         OMM_TRY(err);
         energy_sample(&r->energy);
-        show_event(r, &event, begin);
+        train_clock_add(&r->clock, event.is_eval ? TRAIN_WORK_EVALUATION : TRAIN_WORK_STEP,
+                        omm_measure_ns() - begin);
+        show_event(r, &event);
         if (omm_course_result(r->course).steps % r->args.checkpoint_every == 0)
-            OMM_TRY(kept_run_save(&r->kept));
+            OMM_TRY(save_by_the_clock(r));
     }
     kept_run_save_last(&r->kept, r->args.out);
     return OMM_OK;
@@ -159,9 +185,7 @@ static omm_err run_course(train_run *r, uint64_t begin) {
 omm_err train_all(train_run *r) {
     cli_progress_init(&r->bar);
     cli_progress_log(&r->bar, CLI_PROGRESS_LOG_MS);
-    const uint64_t begin = omm_measure_ns();
-    omm_err err = run_course(r, begin);
-    r->train_ns = omm_measure_ns() - begin;
+    omm_err err = run_course(r);
     cli_progress_end(&r->bar);
     return err;
 }

@@ -76,7 +76,8 @@ static int parse(train_args *a, int argc, char **argv) {
     const cli_option options[] = {
         {"model", 'm', CLI_STR, &a->model, "FILE", "base model, GGUF"},
         {"data", 'd', CLI_STR, &a->data, "FILE",
-         "what to learn: chats, prompts with completions (JSONL), or text"},
+         "what to learn: chats, prompts with completions, Alpaca, ShareGPT or {\"text\"} lines "
+         "(JSONL), or text"},
         {"eval", 'e', CLI_STR, &a->eval, "FILE", "held-out examples: judged before and after"},
         {"split", 0, CLI_F32, &a->split, "X", "without --eval: hold out this share of the data"},
         {"split-by", 0, CLI_STR, &a->split_by, "item|client",
@@ -172,7 +173,9 @@ static int parse(train_args *a, int argc, char **argv) {
     int code = cli_parse(
         &count, &rest, argc, argv, options, usage,
         "Train a LoRA adapter on chats, completions or text.  The same arguments give the same\n"
-        "bytes on any machine and with any number of threads.",
+        "bytes on any machine and with any number of threads.  SIGINT, SIGTERM and SIGHUP\n"
+        "end it with exit code 3: with --checkpoint it can go on, without it nothing is kept.\n"
+        "A file that --out names is replaced, once there is an adapter to put there.",
         0, 0);
     if (code >= 0) return code;
     if (a->model && a->data && (a->out || a->dry_run)) return -1;

@@ -1,4 +1,5 @@
 /* train_report.c - what came of a training run: in words, as JSON, as a folder with a page. */
+#include "build_info.h"
 #include "train_html.h"
 #include "train_run.h"
 
@@ -20,8 +21,8 @@ static uint64_t tokens_trained(const train_run *r) {
 }
 
 double train_tokens_per_s(const train_run *r) {
-    const uint64_t tokens = tokens_trained(r);
-    return (double)tokens * 1e9 / (double)(r->train_ns + 1);
+    const double seconds = train_clock_seconds(&r->clock, TRAIN_WORK_STEP);
+    return seconds > 0 ? (double)tokens_trained(r) / seconds : 0;
 }
 
 uint64_t train_memory_bytes(void) {
@@ -52,7 +53,7 @@ static void print_data(const train_run *r) {
     if (r->args.eval) {
         const omm_data_totals *t = omm_dataset_totals(r->eval);
         print_totals("held-out data", t, "",
-                     t->format == OMM_DATA_TEXT ? "--seq" : "the model's context");
+                     omm_data_format_is_text(t->format) ? "--seq" : "the model's context");
     }
     if (r->args.split != 0)
         printf("  held out by --split %g: %zu examples of %zu clients; trained on %zu of %zu\n",
@@ -208,8 +209,24 @@ static omm_err put_arguments(json_t *list, const train_run *r) {
     return OMM_OK;
 }
 
-/* What the result follows from beside the data, whose digest is there: the command line says how these were read, held out and
- * judged. */
+/* What of a file is used: its digest is that of these examples' lines. */
+static omm_err add_data(json_t *root, const char *key, const char *file, const omm_dataset *data) {
+    const omm_digest digest = omm_dataset_digest(data);
+    char hex[OMM_DIGEST_HEX_SIZE];
+    omm_digest_hex(hex, &digest);
+    return omm_json_set(root, key,
+                        json_pack("{s:o,s:s,s:I,s:I}", "file", text_json(file), "digest", hex,
+                                  "examples", (json_int_t)omm_dataset_count(data), "tokens",
+                                  (json_int_t)omm_dataset_tokens(data)));
+}
+
+static omm_err add_all_data(json_t *root, const train_run *r) {
+    const char *held_out = r->args.eval ? r->args.eval : r->args.data;
+    OMM_TRY(add_data(root, "trained_on", r->args.data, r->data));
+    return r->eval ? add_data(root, "judged_on", held_out, r->eval) : OMM_OK;
+}
+
+/* What the result follows from: the command line says how the data were read, held out and judged. */
 static omm_err add_origin(json_t *root, const train_run *r) {
     json_t *base = json_array(), *start = json_array(), *arguments = json_array();
     omm_err err = put_file(base, r->args.model, &r->base);
@@ -223,6 +240,10 @@ static omm_err add_origin(json_t *root, const train_run *r) {
     json_decref(start);
     json_decref(arguments);
     OMM_TRY(err);
+    OMM_TRY(add_all_data(root, r));
+    OMM_TRY(omm_json_set(
+        root, "program",
+        json_pack("{s:s,s:s}", "version", OMM_BUILD_VERSION, "commit", OMM_BUILD_COMMIT)));
     OMM_TRY(omm_json_set_int(root, "seed", (int64_t)r->args.seed)); /* its option ends there */
     return add_recipe(root, r);
 }
@@ -248,10 +269,12 @@ omm_err train_result_json(json_t **out, const train_run *r, const omm_digest *fi
     if (root && r->args.eval)
         json_object_set_new(root, "eval_data", data_totals_json(omm_dataset_totals(r->eval)));
     if (root && r->eval)
-        json_object_set_new(root, "evaluation",
-                            json_pack("{s:o,s:o,s:I}", "before", summary_json(r, &r->before),
-                                      "after", summary_json(r, &r->after), "replies_cut",
-                                      (json_int_t)r->replies_cut));
+        json_object_set_new(
+            root, "evaluation",
+            json_pack("{s:o,s:o,s:I,s:I,s:o}", "before", summary_json(r, &r->before), "after",
+                      summary_json(r, &r->after), "replies_cut", (json_int_t)r->replies_cut,
+                      "shared", (json_int_t)r->shared.count, "shared_lines",
+                      data_shared_json(&r->shared)));
     *out = root;
     return root ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "no memory for a result");
 }

@@ -2,9 +2,11 @@
 #ifndef CLI_TRAIN_RUN_H
 #define CLI_TRAIN_RUN_H
 
+#include "data_marks.h"
 #include "energy.h"
 #include "kept_run.h"
 #include "progress.h"
+#include "train_clock.h"
 #include "train_options.h"
 
 #include "omm/course.h"
@@ -23,6 +25,14 @@ typedef struct train_memory {
     uint64_t available; /* to this process, what it has included */
 } train_memory;
 
+/* A folder that an output lies in; `made` of it and those above were made for it. */
+typedef struct train_place {
+    char folder[OMM_PATH_MAX];
+    unsigned made;
+} train_place;
+
+enum { TRAIN_PLACES_MAX = 3 }; /* --report, --out, --checkpoint */
+
 /* Everything that must be released, in one place. */
 typedef struct train_run {
     int argc;
@@ -33,6 +43,7 @@ typedef struct train_run {
     omm_tokenizer *tokenizer;
     omm_dataset *data, *eval;
     omm_data_totals data_totals; /* of the whole file, before a split */
+    data_shared shared;          /* held-out examples that are trained on, too */
     omm_pool *pool;
     omm_compute compute;
     unsigned threads; /* asked for; 0: auto */
@@ -44,6 +55,8 @@ typedef struct train_run {
     omm_course *course;
     kept_run kept;     /* its checkpoint */
     omm_file_out room; /* kept for the adapter's file */
+    train_place places[TRAIN_PLACES_MAX];
+    size_t place_count;
     omm_lora start;
     omm_digest start_files[CLI_LIST_MAX]; /* with --report */
     bool has_start;
@@ -53,7 +66,7 @@ typedef struct train_run {
     cli_progress bar;
     uint64_t begin_ns;     /* of this process */
     energy energy;         /* since then */
-    uint64_t train_ns;     /* of this process */
+    train_clock clock;     /* of this process */
     uint64_t train_tokens; /* trained on before it: what a checkpoint brought */
     uint32_t resumed_from; /* steps that a checkpoint brought */
     char *client_text;
@@ -63,8 +76,7 @@ typedef struct train_run {
 
 /* --- train_loop.c: from the first step to the last ------------------------------------------- */
 
-/* Open r->course, and continue from --checkpoint with --resume.  From here on the first signal stops
- * the run at its next micro-batch where there is a checkpoint to keep.  Errors: USAGE (options that
+/* Open r->course, and continue from --checkpoint with --resume.  Errors: USAGE (options that
  * contradict; a checkpoint that is there already), those of omm_course_resume. */
 OMM_CHECKED omm_err train_course_open(train_run *r);
 /* Options that can be seen to contradict as soon as the data are there.  Errors: USAGE. */
@@ -84,8 +96,9 @@ OMM_CHECKED omm_err train_start_open(train_run *r);
 
 /* --- train_report.c: what came of it --------------------------------------------------------- */
 
-double train_tokens_per_s(const train_run *r); /* of this process; 0 where nothing was left */
-uint64_t train_memory_bytes(void);             /* most that this process has had in memory */
+/* Of this process, by its steps alone, without evaluations and checkpoints; 0 where nothing was left. */
+double train_tokens_per_s(const train_run *r);
+uint64_t train_memory_bytes(void); /* most that this process has had in memory */
 void train_print_report(const train_run *r);
 /* The result as an object; the caller decrefs.  Errors: NOMEM (also: a path that is not UTF-8). */
 OMM_CHECKED omm_err train_result_json(json_t **out, const train_run *r, const omm_digest *file);

@@ -167,6 +167,15 @@ done = subprocess.run([FASTER, "pretrain", work / "tiny.yaml", "--out", work / "
 if done.returncode != 0 or "no.ck: File too large" not in done.stderr or MODEL not in done.stdout or (work / "no.ck").exists():
     fail(f"no room for the last checkpoint: exit {done.returncode}: {done.stderr}")
 
+# Without a checkpoint: nothing is kept, which is said with what would.
+child = subprocess.Popen([MESHMIND, "pretrain", work / "tiny.yaml", "--out", work / "lost.gguf", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                         text=True)
+child.stdout.readline()
+child.send_signal(signal.SIGINT)
+_, err = child.communicate(timeout=600)
+if child.returncode != 3 or "nothing of it is kept; with --checkpoint FILE it would be" not in err or (work / "lost.gguf").exists():
+    fail(f"SIGINT without a checkpoint: exit {child.returncode}: {err}")
+
 # Muon, texts one after the other, a start that copies: learns, keeps less, the same bytes with any number of threads and when resumed.
 corpus("first.txt", "--mb", 0.02, "--seed", 3, "--phase", 6)
 (work / "muon.yaml").write_text(

@@ -4,7 +4,7 @@ step, loss, tokens/s, memory and the time that is left; and a warning for exampl
 
 usage: train_progress_test.py SOURCE_DIR MESHMIND
 """
-import json, os, pathlib, pty, re, subprocess, sys, tempfile
+import json, os, pathlib, pty, re, subprocess, sys, tempfile, time
 
 from live import check
 
@@ -60,9 +60,28 @@ def check_left(name, lines):
     check(told and all(re.fullmatch(r"\d+ s|\d+ min \d+ s", left) for left in told) and told[-1] == "0 s", f"{name}: left {told}")
 
 
+def check_judged(folder):
+    """Evaluations of ten times the work of a step are no training: not in the speed, but in the time that is left."""
+    args = command(folder, "--eval", folder / "many.jsonl", "--eval-every", 1, "--new-tokens", 0)
+    args[args.index("--steps") + 1] = "4"
+    began = time.monotonic()
+    done = subprocess.run(args, capture_output=True, text=True)
+    took = time.monotonic() - began
+    check(done.returncode == 0, done.stderr)
+    *events, result = [json.loads(line) for line in done.stdout.splitlines()]
+    steps = [e for e in events if e.get("event") == "step"]
+    trained = result["tokens"] / result["tokens_per_s"]
+    check(trained < took / 3, f"judged: trained for {trained:.2f} s of {took:.2f} s, nearly all of which was judging")
+    check(all(abs(sum(x["tokens"] for x in steps[:i + 1]) / e["tokens_per_s"]) < took / 3 for i, e in enumerate(steps)), f"judged: {steps}")
+    check(result["tokens_per_s"] == steps[-1]["tokens_per_s"], f"judged: {result['tokens_per_s']} in the end, {steps[-1]} before")
+    left = [e["eta_s"] for e in steps]  # behind the last step two judgements are still to come
+    check(min(left) > trained / 4, f"judged: {left} s left, trained for {trained:.2f} s")
+
+
 with tempfile.TemporaryDirectory(prefix="omm-progress-") as name:
     folder = pathlib.Path(name)
     (folder / "t.jsonl").write_text("".join((BASE / "train.jsonl").read_text().splitlines(True)[:10]))
+    (folder / "many.jsonl").write_text("".join((BASE / "test.jsonl").read_text().splitlines(True)[:40]))
     said, events = on_terminal(command(folder))
     bars = re.findall(r"\r\x1b\[K\[[#.]{28}\] +" + LINE, said)
     check(len(bars) > 5 and said.endswith("\r\x1b[K"), f"terminal: {said[-300:]!r}")
@@ -79,6 +98,7 @@ with tempfile.TemporaryDirectory(prefix="omm-progress-") as name:
     if seconds > 3:  # less is too short to tell
         check_left("log", lines)
     check("trained for" not in done.stderr, done.stderr)
+    check_judged(folder)
     (folder / "t.jsonl").write_text(json.dumps({"prompt": "", "completion": "no end of words " * 400}) + "\n")
     done = subprocess.run(command(folder, "--seq", 600, "--batch", 600, "--steps", 1, "--dry-run"), capture_output=True, text=True)
     check(done.returncode == 0 and re.search(r"--seq 600: the longest example has 600 tokens, and the model was trained for 512:",

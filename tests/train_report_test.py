@@ -5,7 +5,7 @@ the data as text.
 
 usage: train_report_test.py SOURCE_DIR MESHMIND
 """
-import hashlib, html.parser, json, math, os, pathlib, re, shutil, subprocess, sys, tempfile, time
+import hashlib, html.parser, json, math, os, pathlib, re, shlex, shutil, subprocess, sys, tempfile, time
 
 import split_gguf
 from live import check
@@ -160,7 +160,9 @@ def check_figures(page, report):
     check(facts == wanted, f"on the page: {facts}, in the report: {wanted}")
     settings = {"seed": report["seed"], **report["recipe"]}
     shown = {key: text if isinstance(settings.get(key), str) else json.loads(text) for key, text in page.tables["Recipe"]}
+    check(all(len(text) < 12 for key, text in page.tables["Recipe"] if isinstance(settings[key], float)), f"long numbers: {page.tables['Recipe']}")
     check(shown == settings, f"recipe on the page: {shown}, in the report: {settings}")
+    check_origin(page.tables["Origin"], report)
     held = report.get("held_out", {})
     for title, key in GROUPS.items():
         rows = []
@@ -168,6 +170,21 @@ def check_figures(page, report):
             exact = [str(row[k]) for k in ("exact_before", "exact_after", "answers")] if row.get("answers") else [""] * 3
             rows.append([row["name"], str(row["items"]), f"{row['loss_before']:.4f}", f"{row['loss_after']:.4f}", *exact])
         check(page.tables.get(title, []) == ([COLUMNS, *rows] if rows else []), f"{title}: {page.tables.get(title)}, in the report: {rows}")
+
+
+def check_origin(rows, report):
+    """What was trained on what: files with digests and counts, the command as a shell takes it, the program."""
+    wanted = [["base model", f"{report['base']['file']}BLAKE2b-256 {report['base']['digest']}"]]
+    wanted += [["start", f"{one['file']}BLAKE2b-256 {one['digest']}"] for one in report["start"]]
+    for name, key in (("trained on", "trained_on"), ("judged on", "judged_on")):
+        if key in report:
+            wanted.append([name, "{file}: {examples} examples, {tokens} tokensBLAKE2b-256 {digest}".format(**report[key])])
+    command = dict(rows)["command"]
+    check(shlex.split(command) == ["meshmind", "train", *report["arguments"]], f"command: {command}, in the report: {report['arguments']}")
+    wanted += [["command", command], ["program", f"meshmind {report['program']['version']}, {report['program']['commit']}"]]
+    check(rows == wanted, f"origin on the page: {rows}, in the report: {wanted}")
+    check(report["trained_on"]["digest"] == report["data_digest"] and report["trained_on"]["examples"] == report["examples"], f"{report['trained_on']}")
+    check(("judged_on" in report) == ("evaluation" in report), "judged on")
 
 
 def check_curves(page, report):
@@ -312,6 +329,38 @@ def check_again(folder):
     check({"optimizer": "galore", "galore_rank": 32, "galore_every": 7, "galore_scale": 0.25}.items() <= report["recipe"].items(), f"galore: {report}")
 
 
+def check_shared(folder):
+    """Held-out examples that are trained on are counted and named, whoever's they are and however they are written, in memory and streamed;
+    one that training cuts is met by what training sees of it."""
+    train, held = folder / "own.jsonl", folder / "shared.jsonl"
+    lines = [json.dumps({"client": "a", "messages": [{"role": "user", "content": f"Is {i} even?"}, {"role": "assistant", "content": "Yes. " * i}]})
+             for i in (4, 6, 8, 10, 60)]
+    train.write_text("\n".join(lines) + "\n")
+    other = lines[2].replace('"a"', '"b"').replace(": ", ":")
+    longer = lines[4].replace("Yes. " * 60, "Yes. " * 61)
+    held.write_text("\n".join([lines[1].replace("6", "7"), other, longer, lines[0]]) + "\n")
+    common = [MESHMIND, "train", "-m", BASE / "openmeshmind-tiny-F16.gguf", "-o", folder / "own.gguf", "--steps", 1, "--warmup", 0, "--batch", 64,
+              "--seq", 64, "--new-tokens", 0, "--json"]
+    base = f"{held}:2 = ", f"{held}:3 = ", f"{held}:4 = "
+    for more, places in ([], [f"{train}:{i}" for i in (3, 5, 1)]), (["--stream"], [f"example {i} of {train}" for i in (3, 5, 1)]):
+        done = subprocess.run([*map(str, [*common, "-d", train, "-e", held, *more])], capture_output=True, text=True)
+        check(done.returncode == 0, done.stderr)
+        said = json.loads(done.stdout.splitlines()[-1])["evaluation"]
+        check((said["shared"], said["shared_lines"]) == (3, [[3, 2], [5, 3], [1, 4]]), f"shared: {said}")
+        check(f"3 of 4 held-out examples are also trained on: the loss after says little of them (equal in their first 64 tokens): "
+              + ", ".join(a + b for a, b in zip(base, places)) + "\n" in done.stderr, f"shared: {done.stderr}")
+    # What is held out of one file: the same talk of two clients stands on both sides where clients are held out.
+    train.write_text("\n".join([*lines, *(line.replace('"a"', '"b"') for line in lines)]) + "\n")
+    done = subprocess.run([*map(str, [*common, "-d", train, "--split", 0.5, "--split-by", "client"])], capture_output=True, text=True)
+    check(done.returncode == 0 and json.loads(done.stdout.splitlines()[-1])["evaluation"]["shared"] == 5 and "5 of 5 held-out" in done.stderr, f"split: {done.stderr}")
+    streamed = subprocess.run([*map(str, [*common, "-d", train, "--split", 0.5, "--split-by", "client", "--stream"])], capture_output=True, text=True)
+    check("5 of 5 held-out examples are also trained on: the loss after says little of them (equal in their first 64 tokens)\n" in streamed.stderr, f"split of a stream: {streamed.stderr}")
+    check(f"--out replaces {folder / 'own.gguf'}\n" in done.stderr, f"replaces: {done.stderr}")
+    train.write_text("\n".join(lines) + "\n")
+    done = subprocess.run([*map(str, [*common, "-d", train, "--split", 0.5, "-o", folder / "other.gguf"])], capture_output=True, text=True)
+    check(done.returncode == 0 and "also trained on" not in done.stderr and "replaces" not in done.stderr, f"split: {done.stderr}")
+
+
 def check_names(folder):
     """A base in several files is named by all of them; no name need be UTF-8."""
     whole, digests = hashlib.blake2b(digest_size=32), []
@@ -336,9 +385,13 @@ with tempfile.TemporaryDirectory(prefix="omm-report-") as name:
     held[2]["skill"] = EVIL
     held[3]["client"] = "zz"
     (folder / "h.jsonl").write_text("".join(json.dumps(x) + "\n" for x in held))
+    check_shared(folder)
     result, report, page = train(folder, "--eval", folder / "h.jsonl", "--eval-every", 3, "--new-tokens", 8)
     check_numbers(result, report)
     shown = check_page(page, report)
+    lines = (folder / "h.jsonl").read_bytes(), (folder / "t.jsonl").read_bytes()
+    check([report[k]["digest"] for k in ("judged_on", "trained_on")] == [hashlib.blake2b(x, digest_size=32).hexdigest() for x in lines], "digests of whole files")
+    check(result["evaluation"]["shared"] == 0 and result["evaluation"]["shared_lines"] == [], f"shared: {result['evaluation']}")
     check(EVIL in shown.texts and "<script" not in page, "a name from the data is not shown as text")
     _, plain, page = train(folder)  # nothing held out: curves of the training alone
     check("held_out" not in plain and len(check_page(page, plain).curves) == 3, "a report without held-out data")

@@ -52,7 +52,7 @@ def disturb(args, how, dice):
     child.send_signal(how)
     out, err = child.communicate(timeout=300)
     if how == signal.SIGTERM and child.returncode == 3:
-        if "stopped" not in err:
+        if "b.ck keeps it: the same command with --resume goes on\n" not in err and "while judging" not in err:
             fail(f"SIGTERM: {err}")
     elif child.returncode not in (0, -how):
         fail(f"{how.name}: exit {child.returncode}: {err}")
@@ -150,12 +150,33 @@ def stopped_while_judged(folder):
         pass
     child.send_signal(signal.SIGTERM)
     out, err = child.communicate(timeout=300)
-    if child.returncode != 3 or out or "j.gguf is written; with --resume" not in err:
+    if child.returncode != 3 or out or "j.gguf is written; the same command with --resume judges it again" not in err:
         fail(f"stopped while judged: exit {child.returncode}: {err}")
     before = (folder / "j.gguf").read_bytes()
     result = finish(args + ["--resume"], "judged again", FASTER)[-1]
     if result["evaluation"]["after"]["items"] != 40 or (folder / "j.gguf").read_bytes() != before:
         fail(f"judged again: {result}")
+
+
+def stopped_without_a_checkpoint(folder):
+    """Nothing is kept, which is said with what would; no folder stays that the run made for nothing."""
+    args = COMMON + ["-d", folder / "train.jsonl", "-o", folder / "new" / "deep" / "n.gguf", "--report", folder / "report" / "of", "--steps", 100000]
+    for how in (signal.SIGINT, signal.SIGTERM):
+        child = start(args, MESHMIND)
+        child.stdout.readline()
+        child.send_signal(how)
+        _, err = child.communicate(timeout=300)
+        if child.returncode != 3 or err.count("nothing of it is kept; with --checkpoint FILE it would be") != 1:
+            fail(f"{how.name} without a checkpoint: exit {child.returncode}: {err}")
+        if (folder / "new").exists() or (folder / "report").exists():
+            fail(f"{how.name} without a checkpoint: folders stay")
+    (folder / "report").mkdir()  # somebody's own
+    child = start(args, MESHMIND)
+    child.stdout.readline()
+    child.send_signal(signal.SIGINT)
+    child.communicate(timeout=300)
+    if list((folder / "report").iterdir()) or not (folder / "report").exists():
+        fail("SIGINT: a folder that was there is not as it was")
 
 
 def without_its_terminal(folder):
@@ -218,5 +239,6 @@ with tempfile.TemporaryDirectory(prefix="omm-resume-") as name:
     other_micro(folder)
     no_room_at_the_end(folder)
     stopped_while_judged(folder)
+    stopped_without_a_checkpoint(folder)
     without_its_terminal(folder)
     stopped_before_the_first_step(folder)

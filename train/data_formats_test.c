@@ -286,7 +286,7 @@ static const refusal s_chat[] = {
      "t:2:20: \\u0000 is not allowed, every other character is; accepted: one JSON"},
     {"[1]", OMM_DATA_BAD_JSON, "t:2: not a JSON object; accepted: "},
     {"{\"prompt\": \"a\", \"completion\": \"b\", \"client\": \"a\"}", OMM_DATA_BAD_MESSAGES,
-     "t:2: a prompt, in a file whose first line is a chat; accepted: one of the two in a file"},
+     "t:2: a prompt, in a file whose first line is a chat (\"messages\"); accepted: one kind in"},
     {"{\"client\": \"a\", \"client\": \"a\"}", OMM_DATA_BAD_JSON, "t:2:24: duplicate object key"},
     {"{\"client\": \"\xff\"}", OMM_DATA_BAD_JSON, "t:2:12: unable to decode byte 0xff"},
     {"{\"client\": \"\"}", OMM_DATA_BAD_NAME, "t:2: client: a string is needed"},
@@ -327,7 +327,7 @@ static const refusal s_completion[] = {
     {"{\"prompt\": \"a\", \"completion\": \"\"}", OMM_DATA_BAD_COMPLETION,
      "t:2: completion: a string that is not empty is needed"},
     {ONE(""), OMM_DATA_BAD_COMPLETION,
-     "t:2: a chat, in a file whose first line is a prompt and a completion; accepted: one of"},
+     "t:2: a chat (\"messages\"), in a file whose first line is a prompt; accepted: one kind"},
 };
 
 /* Between two good lines: refused by name, or left out and counted. */

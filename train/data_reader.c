@@ -123,7 +123,8 @@ static omm_err changed(const omm_data_reader *r, const entry *e) {
 static omm_err make_again(omm_data_reader *r, made *out, omm_bytes *raw, const entry *e) {
     slot *s = slot_of(r, entry_offset(e));
     bool wanted = true;
-    if (r->maker.options.format == OMM_DATA_TEXT) raw = NULL; /* its raw bytes are its ids */
+    if (omm_data_format_is_text(r->maker.options.format))
+        raw = NULL; /* its raw bytes are its ids */
     if (!raw && s->block && s->offset == entry_offset(e)) {
         *out = s->made;
         return OMM_OK;
@@ -167,7 +168,7 @@ static omm_err take(omm_data_reader *r, omm_example *out, omm_bytes *raw, const 
         omm_get_u32(e.digest.b) != from->mark)
         return changed(r, from);
     OMM_TRY(copy_example(&r->batch, out, &e));
-    if (raw && r->maker.options.format == OMM_DATA_TEXT)
+    if (raw && omm_data_format_is_text(r->maker.options.format))
         *raw = omm_bytes_of(out->ids, out->count * sizeof *out->ids);
     return OMM_OK;
 }

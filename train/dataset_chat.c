@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-enum { MESSAGES_MAX = 256 }; /* of one example */
-
 /* Why a line is bad, of what its conversation is. */
 static omm_data_bad bad_of(omm_chat_bad bad) {
     static const omm_data_bad kinds[] = {
@@ -20,13 +18,6 @@ static omm_data_bad bad_of(omm_chat_bad bad) {
 static omm_err read_messages(maker *m, const json_t *root) {
     const json_t *list = json_object_get(root, "messages");
     const size_t n = json_array_size(list);
-    if (!list && json_object_get(root, "prompt"))
-        return BAD(m, MESSAGES, "%s",
-                   m->is_asked
-                       ? "a prompt, where chats are asked for; accepted: \"messages\", or the "
-                         "format completion"
-                       : "a prompt, in a file whose first line is a chat; accepted: one of "
-                         "the two in a file");
     if (!list) return BAD(m, MESSAGES, "%s", "messages: missing; accepted: " MAKER_LINE);
     if (!json_is_array(list) || n == 0 || n > MESSAGES_MAX)
         return BAD(m, MESSAGES, "messages: a list of 1 to %d messages is needed", MESSAGES_MAX);

@@ -4,8 +4,9 @@
  *
  * dataset_source.c   bytes from memory or from a file that is read a window at a time
  * dataset_scan.c     a file as records: its format, its lines or documents, what is skipped
- * dataset_make.c     one record as token ids: what the three formats have in common
+ * dataset_make.c     one record as token ids: what the formats have in common
  * dataset_chat.c     a line with messages
+ * dataset_forms.c    what a line says it is, and other spellings of a chat
  * dataset.c          data sets in memory and their parts
  * dataset_stream.c   data sets as an index of a file
  * data_reader.c      examples from either
@@ -21,6 +22,7 @@
 #include "omm/tokenizer.h"
 
 enum {
+    MESSAGES_MAX = 256, /* of one example */
     SEQ_DEFAULT = 32768,
     SEQ_LIMIT = 1 << 20,
     LINE_TOKENS_MAX = 1 << 20,   /* before cutting to seq_max */
@@ -97,7 +99,8 @@ typedef struct maker {
 
 /* What a line may be, for messages. */
 #define MAKER_LINE                                                                                 \
-    "one JSON object a line, with \"messages\", or with \"prompt\" and \"completion\""
+    "one JSON object a line, with \"messages\", or with \"prompt\" and \"completion\", "           \
+    "\"instruction\" and \"output\", \"conversations\", or \"text\""
 
 /* "FILE:LINE: reason", as an error that skip_bad may forgive; at least one argument. */
 #define BAD(m, kind, fmt, ...)                                                                     \
@@ -122,6 +125,15 @@ OMM_CHECKED omm_err maker_check_text(maker *m, omm_bytes text);
  * nothing is learned has learn_count 0.  *cut: tokens beyond seq_max were left out. */
 OMM_CHECKED omm_err made_window(maker *m, omm_example *e, bool *there, bool *cut, const made *from,
                                 uint32_t k);
+
+/* dataset_forms.c: what the members of a line say that it is; DETECT: nothing. */
+omm_data_format form_of(const json_t *root);
+/* Chat, and what is read as one. */
+bool form_is_chat(omm_data_format format);
+/* A line that says that it is of another format than the file.  Errors: FORMAT (it is). */
+OMM_CHECKED omm_err form_check(maker *m, const json_t *root);
+/* alpaca, sharegpt: give `root` the messages that it spells.  Errors: FORMAT, NOMEM. */
+OMM_CHECKED omm_err form_make_messages(maker *m, json_t *root);
 
 /* dataset_chat.c: the messages of a line into m->prompt and m->reply. */
 OMM_CHECKED omm_err maker_chat(maker *m, made *out, const json_t *root);

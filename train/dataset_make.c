@@ -1,4 +1,4 @@
-/* dataset_make.c - one record as token ids with their mask: what the three formats share. */
+/* dataset_make.c - one record as token ids with their mask: what the formats share. */
 #include "dataset_internal.h"
 
 #include "omm/utf8.h"
@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const s_formats[] = {"chat", "completion", "text", "detect"};
+static const char *const s_formats[] = {"chat",     "completion", "text",  "alpaca",
+                                        "sharegpt", "lines",      "detect"};
 static const char *const s_losses[] = {"default", "all", "assistant", "completion"};
 static const char *const s_bad[OMM_DATA_BAD_COUNT] = {"none",
 #define XX(name, text) text,
@@ -20,8 +21,9 @@ omm_err omm_data_format_parse(omm_data_format *out, const char *name) {
             *out = (omm_data_format)i;
             return OMM_OK;
         }
-    return omm_raise(OMM_ERR_CONFIG, "format '%.40s'; accepted: chat, completion, text, detect",
-                     name);
+    return omm_raise(
+        OMM_ERR_CONFIG,
+        "format '%.40s'; accepted: chat, completion, text, alpaca, sharegpt, lines, detect", name);
 }
 
 omm_err omm_data_loss_parse(omm_data_loss *out, const char *name) {
@@ -180,13 +182,6 @@ static omm_err read_text(maker *m, omm_bytes *out, const json_t *root, const cha
 /* Prompt and completion as `generate` would see them: the boundary between them is one of tokens. */
 static omm_err make_completion(maker *m, made *out, const json_t *root) {
     omm_bytes prompt = {0}, completion = {0};
-    if (!json_object_get(root, "prompt") && json_object_get(root, "messages"))
-        return BAD(m, COMPLETION, "%s",
-                   m->is_asked
-                       ? "a chat (\"messages\"), where completions are asked for; accepted: "
-                         "\"prompt\" and \"completion\", or the format chat"
-                       : "a chat, in a file whose first line is a prompt and a completion; "
-                         "accepted: one of the two in a file");
     OMM_TRY(read_text(m, &prompt, root, "prompt", true));
     OMM_TRY(read_text(m, &completion, root, "completion", false));
     if (!m->tokenizer) return OMM_OK;
@@ -229,7 +224,7 @@ static void keep_last_turn(omm_prompt *prompt) {
 
 static omm_err take_mask(maker *m, made *out) {
     omm_prompt *p = &m->prompt;
-    if (m->options.loss == OMM_LOSS_COMPLETION && m->options.format == OMM_DATA_CHAT)
+    if (m->options.loss == OMM_LOSS_COMPLETION && form_is_chat(m->options.format))
         keep_last_turn(p);
     if (m->options.loss == OMM_LOSS_ALL) {
         if (p->mask.size) memset(p->mask.data, 1, p->mask.size);
@@ -243,7 +238,30 @@ static omm_err take_mask(maker *m, made *out) {
     return OMM_OK;
 }
 
-static omm_err make_object(maker *m, made *out, bool *wanted, const json_t *root) {
+/* A document of one line; its windows decide what is learned. */
+static omm_err make_document(maker *m, made *out, const json_t *root) {
+    const json_t *text = json_object_get(root, "text");
+    const omm_bytes bytes = json_is_string(text)
+                                ? omm_bytes_of(json_string_value(text), json_string_length(text))
+                                : omm_bytes_of(NULL, 0);
+    if (bytes.size == 0) return BAD(m, TEXT, "%s", "text: a string that is not empty is needed");
+    if (!m->tokenizer) return OMM_OK;
+    OMM_TRY(omm_tokenizer_encode(&m->prompt.tokens, m->tokenizer, bytes, OMM_TOKENIZE_BOS));
+    OMM_TRY(push_end(m));
+    out->ids = m->prompt.tokens.ids;
+    out->count = m->prompt.tokens.count;
+    return OMM_OK;
+}
+
+static omm_err make_of_format(maker *m, made *out, json_t *root) {
+    const omm_data_format format = m->options.format;
+    if (format == OMM_DATA_LINES) return make_document(m, out, root);
+    if (format == OMM_DATA_COMPLETION) return make_completion(m, out, root);
+    OMM_TRY(form_make_messages(m, root));
+    return maker_chat(m, out, root);
+}
+
+static omm_err make_object(maker *m, made *out, bool *wanted, json_t *root) {
     const omm_dataset_options *o = &m->options;
     if (!json_is_object(root))
         return BAD(m, JSON, "%s", "not a JSON object; accepted: " MAKER_LINE);
@@ -252,9 +270,10 @@ static omm_err make_object(maker *m, made *out, bool *wanted, const json_t *root
     if (o->clients) dataset_list_client(m->met, out->client);
     *wanted = !o->clients || name_is_among(out->client, o->clients, o->client_count);
     if (!*wanted) return OMM_OK;
-    OMM_TRY(o->format == OMM_DATA_CHAT ? maker_chat(m, out, root) : make_completion(m, out, root));
+    OMM_TRY(form_check(m, root));
+    OMM_TRY(make_of_format(m, out, root));
     OMM_TRY(keep_names(m, out));
-    return take_mask(m, out);
+    return o->format == OMM_DATA_LINES ? OMM_OK : take_mask(m, out);
 }
 
 /* jansson counts lines and columns in its own text, which is one line: the column is ours too. */

@@ -40,12 +40,8 @@ static bool ends_with(const char *name, const char *suffix) {
 /* What the keys of a line say; DETECT: nothing. */
 static omm_data_format format_of_line(omm_bytes line) {
     json_t *root = NULL;
-    omm_data_format format = OMM_DATA_DETECT;
-    if (omm_json_parse(&root, line, "line") != OMM_OK) return format;
-    if (json_object_get(root, "messages"))
-        format = OMM_DATA_CHAT;
-    else if (json_object_get(root, "prompt") || json_object_get(root, "completion"))
-        format = OMM_DATA_COMPLETION;
+    if (omm_json_parse(&root, line, "line") != OMM_OK) return OMM_DATA_DETECT;
+    const omm_data_format format = form_of(root);
     json_decref(root);
     return format;
 }
@@ -70,7 +66,7 @@ static omm_data_format format_of(const char *name, omm_bytes text) {
 static omm_err decide_loss(const maker *m) {
     const omm_dataset_options *o = &m->options;
     bool fits = o->loss == OMM_LOSS_DEFAULT || o->loss == OMM_LOSS_ALL;
-    if (o->format == OMM_DATA_CHAT) fits = true;
+    if (form_is_chat(o->format)) fits = true;
     if (o->format == OMM_DATA_COMPLETION) fits = fits || o->loss == OMM_LOSS_COMPLETION;
     if (fits) return OMM_OK;
     return omm_raise(OMM_ERR_CONFIG, "%s: %s data has no %s to learn from; accepted: all%s",
@@ -104,7 +100,7 @@ void dataset_count(omm_data_totals *totals, const omm_example *e) {
 }
 
 omm_bytes raw_of(const maker *m, const omm_example *e, const record *r) {
-    if (m->options.format != OMM_DATA_TEXT) return r->bytes;
+    if (!omm_data_format_is_text(m->options.format)) return r->bytes;
     return omm_bytes_of(e->ids, e->count * sizeof *e->ids);
 }
 

@@ -1,7 +1,10 @@
 /* dataset.h - training examples from a file, as token ids with a mask of what is to be learned.
  *
  *   chat        {"messages": [{"role", "content", "tool_calls"?}, ...], "client"?, "skill"?, "tools"?}
- *   completion  {"prompt", "completion", "client"?, "skill"?}           one object a line, both
+ *   completion  {"prompt", "completion", "client"?, "skill"?}
+ *   alpaca      {"instruction", "input"?, "output", "client"?, "skill"?}
+ *   sharegpt    {"conversations": [{"from", "value"}, ...], "client"?, "skill"?, "tools"?}
+ *   lines       {"text", "client"?, "skill"?}                           one object a line, all of these
  *   text        documents as they are, cut into windows of seq_max tokens
  *
  * A line becomes one example: ids, and learn[i] = 1 where token i is to be learned.  A line that is
@@ -14,10 +17,15 @@
  * Both ways give the same examples in the same order, the same split and the same digest, so the
  * same training to the bit; a stream needs the memory of its index and its cache only.
  *
+ * alpaca and sharegpt are other spellings of chat: the instruction, an empty line and the input are the user's turn, the
+ * output is the assistant's; "from" is human or user, gpt or assistant, or system.  They give the tokens of the
+ * chat that says the same.
+ *
  * Text: a document is tokenised as `generate` does (BOS where the model adds it, EOS at its end), in
  * pieces of at most 64 KiB cut after a line, else after a character.  Window k holds the tokens from
  * k * stride on; each token but a piece's first is learned once, in the first window that has it
- * and a token before it; what windows have in common serves the later one as context.
+ * and a token before it; what windows have in common serves the later one as context.  Each of lines is a document of
+ * one piece.
  *
  * Depends on: base; engine's tokenizer.h and chat.h.  Threads: a dataset is read-only after load; a
  * reader belongs to one thread at a time.
@@ -57,7 +65,7 @@ typedef struct omm_example {
     bool has_call;     /* `reply` holds a tool call */
     uint32_t line;     /* 1-based, where it begins in its file; 0 from a stream */
     omm_digest
-        digest; /* BLAKE2b-256 of the raw line without its newline; text: of the ids, u32 LE */
+        digest; /* BLAKE2b-256 of the raw line without its newline; text, lines: of the ids, u32 LE */
 } omm_example;
 
 typedef struct omm_dataset omm_dataset;
@@ -66,17 +74,24 @@ typedef enum omm_data_format {
     OMM_DATA_CHAT,
     OMM_DATA_COMPLETION,
     OMM_DATA_TEXT,
-    OMM_DATA_DETECT, /* by content: JSON objects with "messages", with "prompt", or else text */
+    OMM_DATA_ALPACA,
+    OMM_DATA_SHAREGPT,
+    OMM_DATA_LINES,
+    OMM_DATA_DETECT, /* by content: what the first JSON object with a member of its own has, or else text */
 } omm_data_format;
 
+/* Documents without turns, read in windows: text and lines. */
+bool omm_data_format_is_text(omm_data_format format);
+
 typedef enum omm_data_loss {
-    OMM_LOSS_DEFAULT,    /* chat: ASSISTANT; completion: COMPLETION; text: ALL */
-    OMM_LOSS_ALL,        /* every token but the first */
+    OMM_LOSS_DEFAULT, /* chat and what reads as one: ASSISTANT; completion: COMPLETION; text: ALL */
+    OMM_LOSS_ALL,     /* every token but the first */
     OMM_LOSS_ASSISTANT,  /* all assistant turns, each with the token that closes it */
     OMM_LOSS_COMPLETION, /* the completion and its EOS; chat: the last assistant turn */
 } omm_data_loss;
 
-/* "chat", "completion", "text", "detect"; "all", "assistant", "completion".  Errors: CONFIG. */
+/* "chat", "completion", "text", "alpaca", "sharegpt", "lines", "detect"; "all", "assistant", "completion".
+ * Errors: CONFIG. */
 OMM_CHECKED omm_err omm_data_format_parse(omm_data_format *out, const char *name);
 OMM_CHECKED omm_err omm_data_loss_parse(omm_data_loss *out, const char *name);
 const char *omm_data_format_name(omm_data_format format);
@@ -107,7 +122,9 @@ typedef struct omm_dataset_options {
     XX(CONTENT, "role or content of a message")                                                    \
     XX(TOOLS, "tools or tool calls")                                                               \
     XX(REPLY, "nothing to learn")                                                                  \
-    XX(COMPLETION, "prompt or completion")
+    XX(COMPLETION, "prompt or completion")                                                         \
+    XX(INSTRUCTION, "instruction, input or output")                                                \
+    XX(TEXT, "text of a line")
 
 typedef enum omm_data_bad {
     OMM_DATA_BAD_NONE,
@@ -200,7 +217,7 @@ const char *omm_dataset_client(const omm_dataset *data, size_t index);
 OMM_CHECKED omm_err omm_dataset_overlap(size_t *count, size_t *first, const omm_dataset *data,
                                         const omm_dataset *of);
 
-/* BLAKE2b-256 over the raw lines (text: the ids) of the examples in order, each followed by one
+/* BLAKE2b-256 over the raw lines (text and lines: the ids) of the examples in order, each followed by one
  * newline. */
 omm_digest omm_dataset_digest(const omm_dataset *data);
 /* What a manifest carries: keyed BLAKE2b-256 of the digest; the key stays on the node. */
