@@ -459,6 +459,10 @@ omm_err coordinator_state_dir(char out[OMM_PATH_MAX], const char *path) {
 int cmd_coordinator(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "ctl") == 0) return coordinator_ctl(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "audit") == 0) return coordinator_audit(argc - 1, argv + 1);
+    if (argc > 1 && argv[1][0] != '-')
+        return cli_fail(
+            "coordinator",
+            omm_raise(OMM_ERR_USAGE, "unknown action %.80s; accepted: ctl, audit", argv[1]));
     const char *path = NULL;
     bool json = false;
     bool keys = false;

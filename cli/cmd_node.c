@@ -262,7 +262,8 @@ static omm_err serve(node *n, bool json) {
                                         .guest = &n->rules,
                                         .guest_root = getenv("OMM_GUEST_ROOT"),
                                         .pause_hold_ms = (uint64_t)n->file.pause_hold_s * 1000,
-                                        .stop = service_stop()};
+                                        .stop = service_stop(),
+                                        .trains = service_trains()};
     OMM_TRY(service_path(&options.node.state_dir, &n->env, n->file.state_dir));
     char dry_dir[OMM_PATH_MAX];
     OMM_TRY(omm_path_join(dry_dir, options.node.state_dir, DRY_DIR));
@@ -297,9 +298,19 @@ static int action(int (*run)(int argc, char **argv), int argc, char **argv) {
     return run(argc - 1, argv + 1);
 }
 
+static int refuse_action(const char *name) {
+    char known[128] = "";
+    for (size_t i = 0; i < sizeof s_actions / sizeof *s_actions; i++)
+        (void)snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "",
+                       s_actions[i].name);
+    return cli_fail("node",
+                    omm_raise(OMM_ERR_USAGE, "unknown action %.80s; accepted: %s", name, known));
+}
+
 int cmd_node(int argc, char **argv) {
     for (size_t i = 0; argc > 1 && i < sizeof s_actions / sizeof *s_actions; i++)
         if (strcmp(argv[1], s_actions[i].name) == 0) return action(s_actions[i].run, argc, argv);
+    if (argc > 1 && argv[1][0] != '-') return refuse_action(argv[1]);
     const char *path = NULL;
     bool json = false;
     bool keys = false;

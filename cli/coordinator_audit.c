@@ -8,7 +8,14 @@
 #include <stdio.h>
 #include <string.h>
 
-static omm_err print_check(const omm_audit_check *check, bool json) {
+/* Each line is held by the one after it, and the last one by nothing in the file. */
+#define LAST_BELIEVED                                                                              \
+    "the last line is believed as it stands: whether it was changed, or lines behind it were cut " \
+    "off, shows only\na head that was kept elsewhere (--head HEX; `coordinator ctl status "        \
+    "--json` "                                                                                     \
+    "says it as audit_head)\n"
+
+static omm_err print_check(const omm_audit_check *check, bool is_known, bool json) {
     char head[OMM_DIGEST_HEX_SIZE];
     omm_digest_hex(head, &check->head);
     if (!json) {
@@ -16,6 +23,7 @@ static omm_err print_check(const omm_audit_check *check, bool json) {
                check->has_known ? "the chain holds" : "the chain holds, but without the known head",
                check->entries, check->first[0] ? check->first : "-",
                check->last[0] ? check->last : "-", head);
+        if (!is_known) printf(LAST_BELIEVED);
         return OMM_OK;
     }
     omm_buf text;
@@ -37,7 +45,7 @@ static omm_err verify(bool *holds, const char *path, const char *head, bool json
         return omm_raise(OMM_ERR_USAGE, "--head: %s; accepted: 64 lower-case hex digits", head);
     OMM_TRY(omm_audit_log_verify(&check, path, head ? &known : NULL));
     *holds = check.has_known;
-    return print_check(&check, json);
+    return print_check(&check, head != NULL, json);
 }
 
 int coordinator_audit(int argc, char **argv) {
@@ -53,8 +61,9 @@ int coordinator_audit(int argc, char **argv) {
     int code = cli_parse(
         &count, &args, argc, argv, options, "coordinator audit verify FILE",
         "Check an audit log (state_dir/audit.jsonl): every entry holds the one before.\n"
-        "The first that is broken is named, and why.  A log that was written anew, or cut,\n"
-        "holds too: --head takes what status.json or `ctl status` showed at some time.",
+        "The first that is broken is named, and why.  A log that was written anew, or cut, or\n"
+        "changed in its last line holds too: --head takes what status.json or `ctl status --json`\n"
+        "showed at some time (audit_head), and all up to that entry is as it was then.",
         2, 2);
     if (code >= 0) return code;
     if (strcmp(args[0], "verify") != 0)

@@ -82,7 +82,7 @@ const omm_config_field node_fields[] = {
                    .help = "of the whole process; 0: what the machine has left.  Rounds that do "
                            "not fit are declined; not with scenario"),
     OMM_CONFIG_STRING(node_file, hours, .fallback = "", .max = 60,
-                      .help = "local time, as 22:00-07:00,12:00-13:00; \"\": always"),
+                      .help = "local time, as 22:00-07:00,12:00-13:00, or always; \"\": the same"),
     OMM_CONFIG_BOOL(node_file, pause_on_battery, .fallback = "true",
                     .help = "pause while the machine runs on a battery"),
     OMM_CONFIG_BOOL(node_file, pause_on_metered, .fallback = "true",

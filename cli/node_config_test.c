@@ -91,6 +91,14 @@ static void limits(void) {
     omm_arena_fini(&n.arena);
 }
 
+static void hours_that_are_all(void) {
+    loaded n;
+    load(&n, REQUIRED "hours: \"always\"\n");
+    CHECK_EQ(n.rules.hours.count, 0);
+    CHECK(omm_hours_contain(&n.rules.hours, 0) && omm_hours_contain(&n.rules.hours, 1439));
+    omm_arena_fini(&n.arena);
+}
+
 static void hours_that_are_none(void) {
     node_file file;
     omm_arena arena;
@@ -107,6 +115,7 @@ int main(void) {
     pauses_that_are_said();
     rules_of_an_empty_file();
     limits();
+    hours_that_are_all();
     hours_that_are_none();
     return 0;
 }

@@ -186,8 +186,7 @@ static omm_err check_data(const setup *s, const char *text) {
 static omm_err check_hours(const setup *s, const char *text) {
     (void)s;
     omm_hours hours;
-    if (strcmp(text, "always") == 0 || (text[0] && omm_hours_parse(&hours, text) == OMM_OK))
-        return OMM_OK;
+    if (text[0] && omm_hours_parse(&hours, text) == OMM_OK) return OMM_OK;
     return omm_raise(OMM_ERR_CONFIG,
                      "\"%.60s\"; accepted: HH:MM-HH:MM, up to 4 of these with commas, or always",
                      text);
@@ -290,7 +289,6 @@ static omm_err put_file(omm_buf *out, const char *key, const char *text) {
 }
 
 static omm_err write_yaml(omm_buf *out, const setup *s) {
-    const char *hours = strcmp(s->hours, "always") == 0 ? "" : s->hours;
     uint32_t cpu, memory_mb;
     OMM_TRY(parse_cpu(&cpu, s->cpu));
     OMM_TRY(parse_memory(&memory_mb, s->memory_mb));
@@ -308,7 +306,7 @@ static omm_err write_yaml(omm_buf *out, const setup *s) {
     if (!is_fetched(s->model)) OMM_TRY(put_file(out, "model", s->model));
     OMM_TRY(put_file(out, "data", s->data));
     if (s->client) OMM_TRY(node_file_put(out, "client", s->client));
-    OMM_TRY(node_file_put(out, "hours", hours));
+    OMM_TRY(node_file_put(out, "hours", s->hours));
     return omm_buf_printf(out, "max_cpu_percent: %u\nmax_memory_mb: %u\npriority: idle\n", cpu,
                           memory_mb);
 }
@@ -391,10 +389,9 @@ static omm_err print_done(const setup *s, const omm_public_key *key) {
     if (s->config) option_for_shell(file, sizeof file, s->config_path);
     printf(
         "written: %s\nyour public key%s:\n  %s\nthen: meshmind node --dry-run%s   trains for a "
-        "round "
-        "and shows what would be sent.  It says\n        that it is there, uses the invitation, "
-        "and "
-        "sends nothing that it has learned; nobody's round waits for that\n"
+        "round and shows what would be sent.  It waits for one\n        to open, says that it is "
+        "there, uses the invitation, and sends nothing that it has learned; no\n        round that "
+        "others are enough for waits for it\n"
         "      meshmind node%s   takes part, and sends what the dry run has made if its round is "
         "still open\n",
         s->config_path,

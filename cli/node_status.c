@@ -300,9 +300,9 @@ static void print_manifest(json_t *root) {
 static void print_next(bool is_told) {
     printf("These are all the bytes that the next start without --dry-run sends. %s\n",
            is_told
-               ? "The coordinator was told that it is a dry run: it does not wait for them, and if "
-                 "the "
-                 "round is over by then, they are refused as late."
+               ? "The coordinator was told that it is a dry run: where others are enough for a "
+                 "round it does not wait for them, and if this one is over by then, they are "
+                 "refused as late."
                : "This start did not tell the coordinator that it is a dry run: if an earlier one "
                  "did not either, a round that is open waits for them until its deadline.");
 }

@@ -17,12 +17,17 @@
 
 static atomic_bool s_stop;
 static atomic_uint s_grace_s; /* 0: as long as it takes */
+static atomic_bool s_trains;
 
 static void on_alarm(int number) {
-    static const char sentence[] =
+    static const char trained[] =
         "stopped in the middle of a step: goes on from the last checkpoint at the next start\n";
+    static const char idle[] = "stopped\n";
+    const bool trains = atomic_load(&s_trains);
     (void)number;
-    if (write(STDERR_FILENO, sentence, sizeof sentence - 1) < 0) _exit(0);
+    if (write(STDERR_FILENO, trains ? trained : idle,
+              trains ? sizeof trained - 1 : sizeof idle - 1) < 0)
+        _exit(0);
     _exit(0);
 }
 
@@ -37,6 +42,10 @@ void service_stop_within(unsigned seconds) {
 
 const atomic_bool *service_stop(void) {
     return &s_stop;
+}
+
+atomic_bool *service_trains(void) {
+    return &s_trains;
 }
 
 omm_err service_load(service_env *env, void *out, const omm_config_field *fields,

@@ -31,6 +31,8 @@ OMM_CHECKED omm_err service_load(service_env *env, void *out, const omm_config_f
 OMM_CHECKED omm_err service_start(service_env *env, uint32_t threads, const char *log_level);
 void service_end(service_env *env);
 const atomic_bool *service_stop(void);
+/* Said while a training runs that such an end would cut short (omm_node_service_options.trains). */
+atomic_bool *service_trains(void);
 /* After such a signal the process has so many seconds (rounded up to the next) to end by itself; then
  * it ends at once, with exit code 0.  For services whose state on disk is whole at any time. */
 void service_stop_within(unsigned seconds);

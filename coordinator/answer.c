@@ -197,8 +197,8 @@ static omm_err reply_offer(omm_buf *reply, omm_coord *c, bool whole) {
     return omm_reply_encode(reply, &r);
 }
 
-static omm_err answer_poll(omm_buf *reply, omm_coord *c, const omm_request *request,
-                           omm_arena *arena) {
+static omm_err answer_poll(omm_buf *reply, omm_coord *c, uint64_t now_ms,
+                           const omm_request *request, omm_arena *arena) {
     int32_t index = COORD_ANONYMOUS;
     bool stale = false, gives = true;
     omm_digest id;
@@ -225,6 +225,7 @@ static omm_err answer_poll(omm_buf *reply, omm_coord *c, const omm_request *requ
     if (coord_canary_holds(c, (size_t)index))
         return coord_canary_answer_poll(reply, c, &id, request->whole);
     OMM_TRY(coord_reply_wait(reply, c));
+    if (c->peer_fresh && gives) coord_declined_asks(c, (uint32_t)index, now_ms);
     if (c->state != OMM_COORD_JOINING || node->ready || stale || !gives) return OMM_OK;
     OMM_TRY(coord_store_presence(c, (uint32_t)index, false));
     node->ready = true;
@@ -253,7 +254,7 @@ static omm_err answer_get(omm_buf *reply, omm_coord *c, const omm_request *reque
 static omm_err answer_kind(omm_buf *reply, omm_coord *c, uint64_t now_ms,
                            const omm_request *request, omm_arena *arena) {
     switch (request->kind) {
-    case OMM_REQUEST_POLL: return answer_poll(reply, c, request, arena);
+    case OMM_REQUEST_POLL: return answer_poll(reply, c, now_ms, request, arena);
     case OMM_REQUEST_GET: return answer_get(reply, c, request);
     case OMM_REQUEST_PUT: return coord_upload_put(reply, c, request, arena);
     case OMM_REQUEST_SUBMIT: return coord_submit_answer(reply, c, request, arena);

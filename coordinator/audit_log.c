@@ -57,6 +57,16 @@ static void close_reader(reader *r) {
     omm_buf_fini(&r->line);
 }
 
+/* Which of the two was changed, no line says. */
+static omm_err does_not_follow(const reader *r) {
+    if (r->entries == 0) return broken(r, "it names an entry before it, and is the first line");
+    return omm_raise(OMM_ERR_FORMAT,
+                     "%s: entry %" PRIu64 " (line %" PRIu64
+                     ") does not hold the one before: line %" PRIu64
+                     " was changed, or line %" PRIu64 " names another",
+                     r->path, r->entries, r->entries + 1, r->entries, r->entries + 1);
+}
+
 /* The line must be what a writer would have written, and follow the one before. */
 static omm_err check_entry(reader *r, const json_t *entry, omm_buf *again) {
     int64_t seq = 0;
@@ -73,9 +83,7 @@ static omm_err check_entry(reader *r, const json_t *entry, omm_buf *again) {
         return broken(r, "without seq, at, event or previous");
     (void)snprintf(r->at, sizeof r->at, "%s", text);
     if ((uint64_t)seq != r->entries) return broken(r, "its seq does not follow");
-    if (memcmp(previous, r->head.b, sizeof previous) != 0)
-        return broken(r, "previous is not the digest of the entry before");
-    return OMM_OK;
+    return memcmp(previous, r->head.b, sizeof previous) == 0 ? OMM_OK : does_not_follow(r);
 }
 
 /* A line with its end.  A file without line ends must not become memory.  A killed process leaves half a

@@ -112,6 +112,20 @@ static void test_bits(void) {
     omm_buf_fini(&log);
 }
 
+/* Where a line does not hold the one before, either may be the one that was changed; both are named. */
+static void test_both_are_named(void) {
+    omm_buf log;
+    read_log(&log);
+    char *at = memmem(log.data + line_start(&log, 2), 200, "\"at\":\"20", 8);
+    CHECK(at != NULL);
+    at[7] = '1'; /* another year, in the form of one */
+    CHECK_EQ(broken_at(omm_buf_view(&log)), 3);
+    CHECK(strstr(omm_err_sentence(),
+                 "entry 3 (line 4) does not hold the one before: line 3 was changed, or line 4 "
+                 "names another"));
+    omm_buf_fini(&log);
+}
+
 static void test_lines(void) {
     omm_buf log;
     omm_buf made;
@@ -268,6 +282,7 @@ int main(void) {
     CHECK_OK(omm_path_join(s_path, s_dir, "audit.jsonl"));
     test_round_trip();
     test_bits();
+    test_both_are_named();
     test_lines();
     test_foreign();
     test_crash();

@@ -1,5 +1,5 @@
-/* batch.c - owns the batch: many steps in one transaction, what they have to tell held back until it is
- * committed.
+/* batch.c - owns the batch: many steps in one transaction, what they have to tell, and to log of what is kept, held back
+ * until it is committed.
  *
  * A commit that fails leaves memory ahead of the database.  Then memory is read again, as a process
  * does that was killed in the middle of the batch: there is one way back to a sound state, and the tests
@@ -10,9 +10,17 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct coord_told {
+typedef struct coord_line {
+    omm_log_level level;
+    const char *event; /* NULL: no line */
+    const omm_log_field *fields;
+    unsigned count;
+} coord_line;
+
+typedef struct coord_told { /* an event, or a line of the log */
     omm_coord_event event;
     omm_digest digest;
+    coord_line line;
     struct coord_told *next;
 } coord_told;
 
@@ -41,6 +49,14 @@ static coord_told *copy_event(omm_arena *arena, const omm_coord_event *event) {
     return told;
 }
 
+static void append(omm_coord *c, coord_told *told) {
+    if (c->batch.last)
+        c->batch.last->next = told;
+    else
+        c->batch.first = told;
+    c->batch.last = told;
+}
+
 void coord_tell(omm_coord *c, const omm_coord_event *event) {
     /* Who joined is in a database of its own, committed already. */
     if (!c->batch.open || event->kind == OMM_COORD_EVENT_JOINED) {
@@ -48,15 +64,45 @@ void coord_tell(omm_coord *c, const omm_coord_event *event) {
         return;
     }
     coord_told *told = copy_event(&c->batch.arena, event);
-    if (!told) {
-        c->batch.is_lost = true;
-        return;
-    }
-    if (c->batch.last)
-        c->batch.last->next = told;
+    if (told)
+        append(c, told);
     else
-        c->batch.first = told;
-    c->batch.last = told;
+        c->batch.is_lost = true;
+}
+
+/* ---- lines of the log ---- */
+
+static coord_told *copy_line(omm_arena *arena, const coord_line *line) {
+    coord_told *told = omm_arena_alloc(arena, 1, sizeof *told);
+    omm_log_field *fields = omm_arena_alloc(arena, line->count, sizeof *fields);
+    if (!told || !fields) return NULL;
+    for (unsigned i = 0; i < line->count; i++) {
+        fields[i] = line->fields[i];
+        if (fields[i].text && !(fields[i].text = omm_arena_strdup(arena, fields[i].text)))
+            return NULL;
+    }
+    *told = (coord_told){.line = *line};
+    told->line.fields = fields;
+    return told;
+}
+
+void coord_log_write(omm_coord *c, omm_log_level level, const char *event,
+                     const omm_log_field *fields, unsigned count) {
+    const coord_line line = {level, event, fields, count};
+    if (!omm_log_wants(c->o.log, level)) return;
+    coord_told *told = c->batch.open ? copy_line(&c->batch.arena, &line) : NULL;
+    if (told)
+        append(c, told);
+    else /* a line that no memory is left for is better early than never */
+        omm_log_write(c->o.log, level, event, fields, count);
+}
+
+static void tell_held(const omm_coord *c, const coord_told *told) {
+    const coord_line *line = &told->line;
+    if (line->event)
+        omm_log_write(c->o.log, line->level, line->event, line->fields, line->count);
+    else
+        tell_now(c, &told->event);
 }
 
 static void end_batch(omm_coord *c) {
@@ -108,7 +154,7 @@ omm_err omm_coord_commit(uint64_t *next_deadline_ms, omm_coord *c, uint64_t now_
     } else {
         if (c->batch.has_verdict) omm_crash_point(c->o.state_dir, c->o.crash_at, "after_receipt");
         c->batch.open = false; /* what an event makes somebody do is after it */
-        for (const coord_told *t = c->batch.first; t; t = t->next) tell_now(c, &t->event);
+        for (const coord_told *t = c->batch.first; t; t = t->next) tell_held(c, t);
         end_batch(c);
     }
     coord_round_note_quorum(c, now_ms);

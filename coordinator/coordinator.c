@@ -148,7 +148,7 @@ static void start_clock(omm_coord *c, uint64_t now_ms) {
     c->since_ms = now_ms;
 }
 
-/* Everybody else has spoken.  Where that is not enough for a round it waits: a dry run makes none void. */
+/* Everybody else has spoken.  Where that is not enough for a round it waits, unless it stands in others' way (declined.c). */
 static bool is_all_but_dry(const omm_coord *c) {
     return c->accepted_count >= c->o.policy.accept_min &&
            c->accepted_count + c->refused_count + coord_declined_dry(c) >= c->selected_count;
@@ -156,7 +156,16 @@ static bool is_all_but_dry(const omm_coord *c) {
 
 static bool is_collected(const omm_coord *c, uint64_t now_ms) {
     return c->accepted_count + c->refused_count >= c->selected_count || is_all_but_dry(c) ||
-           coord_round_has_enough(c) || now_ms >= coord_deadline_ms(c);
+           coord_round_has_enough(c) || now_ms >= coord_deadline_ms(c) ||
+           coord_declined_makes_way(c, now_ms);
+}
+
+static omm_err collect(omm_coord *c, uint64_t now_ms) {
+    const uint64_t deadline_ms = coord_deadline_ms(c);
+    c->ended_dry = now_ms < deadline_ms && coord_declined_makes_way(c, now_ms);
+    OMM_TRY(coord_round_collected(c));
+    if (c->ended_dry) coord_declined_made_way(c, deadline_ms);
+    return OMM_OK;
 }
 
 uint64_t coord_next_deadline(const omm_coord *c, uint64_t now_ms) {
@@ -175,7 +184,7 @@ static omm_err tick_once(omm_coord *c, uint64_t now_ms) {
         if (!c->has_loss) return coord_evaluate_initial(c);
         if (c->must_roll_back) return coord_rollback_apply(c);
         return coord_round_opens_ms(c) <= now_ms ? coord_round_open(c, now_ms) : OMM_OK;
-    case OMM_COORD_OPEN: return is_collected(c, now_ms) ? coord_round_collected(c) : OMM_OK;
+    case OMM_COORD_OPEN: return is_collected(c, now_ms) ? collect(c, now_ms) : OMM_OK;
     case OMM_COORD_AGGREGATING:
         /* The candidate is in memory only, so summing and publishing are one transition. */
         OMM_TRY(coord_round_aggregate(c));
@@ -216,8 +225,7 @@ omm_err omm_coord_step(omm_buf *reply, uint64_t *next_deadline_ms, omm_coord *c,
     c->peer_fresh = c->peer_tries = false;
     /* A deadline that has passed counts, whether or not somebody ticked in time. */
     omm_err err = OMM_OK;
-    if (c->state == OMM_COORD_OPEN && now_ms >= coord_deadline_ms(c))
-        err = coord_round_collected(c);
+    if (c->state == OMM_COORD_OPEN && now_ms >= coord_deadline_ms(c)) err = collect(c, now_ms);
     if (err == OMM_OK) err = coord_answer(reply, c, now_ms, request, peer);
     coord_deadline_failed(c, now_ms, err);
     coord_round_note_quorum(c, now_ms);

@@ -1,7 +1,12 @@
 /* declined.c - owns what nodes say of why they give nothing to the round: noted from their polls, told to the operator.
  *
  * In memory alone.  Evidence does not depend on it, and who declines says so again within seconds of a restart.  Of all
- * reasons a dry run alone changes what the coordinator does: a round that has enough does not wait for such a node.
+ * reasons a dry run alone changes what the coordinator does.  A round does not wait for such a node where it
+ *   has enough: it ends;
+ *   has not, and waits for nobody else, while others that are enough for a round wait: it makes way for the next one.
+ * With nobody to make way for it stays open up to its deadline, so that what the dry run has made may still come: rounds
+ * do not open and end for as long as a dry run is alone.  A node's word makes one round at most give way in deadline_ms,
+ * as its silence would: who lies uses up no more rounds.
  */
 #include "declined.h"
 
@@ -11,6 +16,7 @@
 
 #define LOGGED_MAX 64u     /* per round, of all nodes; what is more goes on at DEBUG */
 #define LOGGED_NODE_MAX 2u /* of each, whatever it makes up */
+#define ASKED_POLLS 10u    /* who has not asked for so many polls' time does not wait any more */
 
 bool declined_lasts(uint32_t declined) {
     return declined != OMM_DECLINED_NOTHING && declined != OMM_DECLINED_PAUSED;
@@ -39,6 +45,7 @@ void coord_declined_begin(omm_coord *c) {
     for (size_t i = 0; i < c->o.run->node_count; i++) {
         c->nodes[i].declined = OMM_DECLINED_NOTHING;
         c->nodes[i].declined_logged = 0;
+        c->nodes[i].asked_ms = 0;
     }
 }
 
@@ -48,13 +55,54 @@ void coord_declined_list(char out[DECLINED_LIST_SIZE], const omm_coord *c) {
     declined_list(out, &counts);
 }
 
+/* ---- dry runs ---- */
+
+static bool is_dry(const coord_node *n) {
+    return n->selected && !n->settled && !n->upload.active && n->declined == OMM_DECLINED_DRY;
+}
+
 uint32_t coord_declined_dry(const omm_coord *c) {
     uint32_t count = 0;
-    for (size_t i = 0; c->has_dry && i < c->o.run->node_count; i++)
-        count += c->nodes[i].selected && !c->nodes[i].settled && !c->nodes[i].upload.active &&
-                 c->nodes[i].declined == OMM_DECLINED_DRY;
+    for (size_t i = 0; c->has_dry && i < c->o.run->node_count; i++) count += is_dry(&c->nodes[i]);
     return count;
 }
+
+void coord_declined_asks(omm_coord *c, uint32_t node, uint64_t now_ms) {
+    if (c->state == OMM_COORD_OPEN) c->nodes[node].asked_ms = now_ms;
+}
+
+/* The next round would be theirs. */
+static uint32_t count_waiting(const omm_coord *c, uint64_t now_ms) {
+    const uint64_t patience_ms = ASKED_POLLS * (uint64_t)c->o.policy.poll_ms;
+    uint32_t count = 0;
+    for (size_t i = 0; i < c->o.run->node_count; i++) {
+        const coord_node *n = &c->nodes[i];
+        count +=
+            n->counts && !n->quarantined && n->asked_ms > 0 && now_ms - n->asked_ms <= patience_ms;
+    }
+    return count;
+}
+
+static bool may_open_next(const omm_coord *c) {
+    return c->round + 1 < c->o.run->rounds && !c->paused && !c->draining && !c->o.policy.is_timed;
+}
+
+bool coord_declined_makes_way(const omm_coord *c, uint64_t now_ms) {
+    const uint32_t needed = c->o.policy.accept_min;
+    uint32_t dry = 0;
+    if (!c->has_dry || c->accepted_count >= needed || !may_open_next(c)) return false;
+    for (size_t i = 0; i < c->o.run->node_count; i++)
+        dry += is_dry(&c->nodes[i]) && now_ms >= c->nodes[i].dry_until_ms;
+    return dry > 0 && c->accepted_count + c->refused_count + dry >= c->selected_count &&
+           count_waiting(c, now_ms) >= needed;
+}
+
+void coord_declined_made_way(omm_coord *c, uint64_t until_ms) {
+    for (size_t i = 0; i < c->o.run->node_count; i++)
+        if (is_dry(&c->nodes[i])) c->nodes[i].dry_until_ms = until_ms;
+}
+
+/* ---- what is said ---- */
 
 static omm_log_level level_of(omm_coord *c, coord_node *n) {
     if (n->declined_logged >= LOGGED_NODE_MAX || c->declined_logged >= LOGGED_MAX)
@@ -84,8 +132,9 @@ static void tell_hopeless(omm_coord *c) {
                   OMM_LOG_INT("accept_min", c->o.policy.accept_min),
                   OMM_LOG_STR("reasons", reasons),
                   OMM_LOG_STR("then", "it is void at its deadline, unless that is mended at the "
-                                      "nodes; `ctl pause` keeps the rounds after it, `ctl nodes` "
-                                      "says which node has which reason"));
+                                      "nodes, or sooner where it waits for dry runs alone and "
+                                      "others wait; `ctl pause` keeps the rounds after it, `ctl "
+                                      "nodes` says which node has which reason"));
 }
 
 void coord_declined_note(omm_coord *c, uint32_t node, uint32_t declined) {

@@ -96,6 +96,8 @@ typedef struct coord_node {
     uint32_t accepted_total, refused_total; /* since the run began */
     uint32_t declined;        /* why it gave nothing to this round's offer, by its last poll */
     uint32_t declined_logged; /* lines about that, in this round */
+    uint64_t asked_ms; /* OPEN: when it last asked for a round that is not this one; 0: not yet */
+    uint64_t dry_until_ms; /* a round has made way for its dry run: up to then no other one does */
 } coord_node;
 
 /* What the steps of an open batch have to tell, once it is committed. */
@@ -163,6 +165,7 @@ struct omm_coord {
     uint32_t declined_logged; /* the same */
     bool declined_told;       /* that too few are left for this round */
     bool has_dry;             /* somebody has said in this round that it is a dry run */
+    bool ended_dry; /* the round, or the last one, made way: it waited for dry runs alone */
 
     bool is_void;
     uint64_t weight_sum;
@@ -204,6 +207,12 @@ void coord_note_who(omm_coord *c, const omm_public_key *key, int32_t node);
 OMM_CHECKED omm_err coord_check_sound(const omm_coord *c);
 /* Now, or when the open batch is committed. */
 void coord_tell(omm_coord *c, const omm_coord_event *event);
+/* A line of the log about what the database keeps: the same, and not at all where the batch is undone.  Used as omm_log_event. */
+#define coord_log_kept(c, level, event, ...)                                                       \
+    coord_log_write((c), (level), (event), (const omm_log_field[]){__VA_ARGS__},                   \
+                    sizeof((const omm_log_field[]){__VA_ARGS__}) / sizeof(omm_log_field))
+void coord_log_write(omm_coord *c, omm_log_level level, const char *event,
+                     const omm_log_field *fields, unsigned count);
 
 /* ---- store_load.c ---- */
 OMM_CHECKED omm_err coord_store_load(omm_coord *c); /* state, round, flags, uploads */
@@ -447,6 +456,13 @@ void coord_declined_note(omm_coord *c, uint32_t node, uint32_t declined);
 void coord_declined_list(char out[DECLINED_LIST_SIZE], const omm_coord *c);
 /* Nodes of the open round that it need not wait for: they said so themselves, and may give all the same. */
 uint32_t coord_declined_dry(const omm_coord *c);
+/* A node that has nothing to do in the open round asks for work now. */
+void coord_declined_asks(omm_coord *c, uint32_t node, uint64_t now_ms);
+/* Must the round make way?  It has not enough and waits for dry runs alone, while as many others as a round needs wait for
+ * the next one. */
+bool coord_declined_makes_way(const omm_coord *c, uint64_t now_ms);
+/* It has: for so long as it might have waited, the word of those who were dry ends no other one. */
+void coord_declined_made_way(omm_coord *c, uint64_t until_ms);
 
 /* ---- rollback.c ---- */
 OMM_CHECKED omm_err coord_rollback_load(omm_coord *c); /* what was asked for before a restart */

@@ -417,6 +417,7 @@ omm_err service_open(service *s) {
     options.on_event = service_on_event;
     options.on_event_ud = s;
     if (s->o->over_select > 0) options.policy.over_select = s->o->over_select;
+    options.policy.is_timed = s->o->every_ms > 0 || s->o->has_at;
     OMM_TRY(omm_coord_open(&s->coord, &options));
     OMM_TRY(open_times(s));
     OMM_TRY(open_diary(s));

@@ -33,11 +33,17 @@ omm_err coord_evaluate_initial(omm_coord *c) {
 
 /* ---- opening ---- */
 
+/* Whose dry run the last round ended for is not waited for: it comes when it is over, or not. */
+static bool may_come(const omm_coord *c, size_t i) {
+    const bool is_dry = c->ended_dry && c->nodes[i].declined == OMM_DECLINED_DRY;
+    return !is_dry && !coord_canary_holds(c, i);
+}
+
 static uint32_t tally(const omm_coord *c, bool counting, bool ready_only) {
     uint32_t count = 0;
     for (size_t i = 0; i < c->o.run->node_count; i++)
         if (c->nodes[i].counts == counting && !c->nodes[i].quarantined &&
-            (c->nodes[i].ready || (!ready_only && !coord_canary_holds(c, i))))
+            (c->nodes[i].ready || (!ready_only && may_come(c, i))))
             count++;
     return count;
 }
@@ -166,6 +172,7 @@ static void begin_open(omm_coord *c, const omm_digest *nonce, const bool *chosen
     c->nonce = *nonce;
     c->offer_digest = omm_hash(omm_buf_view(&c->offer));
     c->selected_count = c->accepted_count = c->refused_count = 0;
+    c->ended_dry = false;
     for (size_t i = 0; i < c->o.run->node_count; i++) {
         c->nodes[i].selected = chosen[i];
         c->nodes[i].ready = c->nodes[i].offered = c->nodes[i].settled = false;
@@ -255,6 +262,16 @@ static void name_missing(char *out, size_t size, const omm_coord *c) {
         (void)snprintf(out + used, size - used, " and %u more", count - MISSING_SHOWN);
 }
 
+static const char *after_void(const omm_coord *c) {
+    if (c->ended_dry)
+        return "its adapter is the one before; it waited for dry runs alone, and others that are "
+               "enough for the next round wait for that";
+    if (c->ahead > c->round + 1)
+        return "its adapter is the one before; nodes may be too slow for deadline_ms, or refused, "
+               "or have given to this round before (state_is_older)";
+    return "its adapter is the one before; nodes may be too slow for deadline_ms, or refused";
+}
+
 omm_err coord_round_collected(omm_coord *c) {
     OMM_TRY(coord_refuse_unfinished(c));
     OMM_TRY(omm_blobs_drop_partials(c->uploads));
@@ -263,22 +280,16 @@ omm_err coord_round_collected(omm_coord *c) {
     char missing[(MISSING_SHOWN + 1) * 66], declined[DECLINED_LIST_SIZE];
     name_missing(missing, sizeof missing, c);
     coord_declined_list(declined, c);
-    omm_log_event(c->o.log, OMM_LOG_INFO, "round_collected", OMM_LOG_INT("round", c->round),
-                  OMM_LOG_INT("selected", c->selected_count),
-                  OMM_LOG_INT("accepted", c->accepted_count),
-                  OMM_LOG_INT("refused", c->refused_count), OMM_LOG_STR("missing", missing),
-                  OMM_LOG_INT("waited_ms", c->waited_ms));
+    coord_log_kept(c, OMM_LOG_INFO, "round_collected", OMM_LOG_INT("round", c->round),
+                   OMM_LOG_INT("selected", c->selected_count),
+                   OMM_LOG_INT("accepted", c->accepted_count),
+                   OMM_LOG_INT("refused", c->refused_count), OMM_LOG_STR("missing", missing),
+                   OMM_LOG_INT("waited_ms", c->waited_ms));
     if (c->accepted_count < c->o.policy.accept_min)
-        omm_log_event(
-            c->o.log, OMM_LOG_WARN, "round_void", OMM_LOG_INT("round", c->round),
-            OMM_LOG_INT("accepted", c->accepted_count),
-            OMM_LOG_INT("accept_min", c->o.policy.accept_min), OMM_LOG_STR("declined", declined),
-            OMM_LOG_STR("then", c->ahead > c->round + 1
-                                    ? "its adapter is the one before; nodes may be too slow for "
-                                      "deadline_ms, or refused, or "
-                                      "have given to this round before (state_is_older)"
-                                    : "its adapter is the one before; nodes may be too slow "
-                                      "for deadline_ms, or refused"));
+        coord_log_kept(c, OMM_LOG_WARN, "round_void", OMM_LOG_INT("round", c->round),
+                       OMM_LOG_INT("accepted", c->accepted_count),
+                       OMM_LOG_INT("accept_min", c->o.policy.accept_min),
+                       OMM_LOG_STR("declined", declined), OMM_LOG_STR("then", after_void(c)));
     return OMM_OK;
 }
 
@@ -376,6 +387,7 @@ omm_err coord_round_publish(omm_coord *c) {
     }
     c->state = OMM_COORD_PUBLISHED;
     c->history[c->round] = past;
+    c->history[c->round].ended_dry = c->ended_dry;
     c->history_count = c->round + 1;
     omm_log_event(c->o.log, OMM_LOG_INFO, "round_published", OMM_LOG_INT("round", c->round),
                   OMM_LOG_INT("accepted", c->accepted_count), OMM_LOG_INT("void", c->is_void),

@@ -113,9 +113,11 @@ static omm_err load_history(omm_coord *c) {
                          " ORDER BY round",
                          OMM_DB_INT((int64_t)c->o.run->rounds)));
     while ((err = omm_rows_next(&more, rows)) == OMM_OK && more) {
-        err = coord_history_parse(&c->history[c->history_count], c->history_count,
-                                  omm_rows_bytes(rows, 0));
+        omm_coord_round *past = &c->history[c->history_count];
+        const bool ended_dry = past->ended_dry; /* of this process, in no line */
+        err = coord_history_parse(past, c->history_count, omm_rows_bytes(rows, 0));
         if (err != OMM_OK) break;
+        past->ended_dry = ended_dry;
         c->history_count++;
     }
     omm_rows_close(rows);

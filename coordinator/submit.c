@@ -37,7 +37,7 @@ static omm_err refuse_old_round(omm_coord *c, uint32_t node, const omm_submissio
     bool settled = false;
     OMM_TRY(coord_store_is_settled(&settled, c, s->round, node));
     if (omm_digest_equal(&nonce, &s->nonce) && !settled)
-        return omm_raise(OMM_ERR_REFUSED_LATE, "round: %u was closed at its deadline", s->round);
+        return omm_raise(OMM_ERR_REFUSED_LATE, "round: %u was closed before this came", s->round);
     return omm_raise(OMM_ERR_REFUSED_ROUND, "round: %u is over, this is round %u", s->round,
                      coord_evidence_round(c));
 }

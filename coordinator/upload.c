@@ -115,8 +115,8 @@ static omm_err finish_upload(omm_buf *reply, omm_coord *c, uint32_t node) {
     OMM_TRY_OUT(coord_settle(reply, c, &row));
     if (row.status == COORD_ACCEPTED) c->nodes[node].residual = row.residual;
     if (copy)
-        omm_log_event(c->o.log, OMM_LOG_WARN, "payload_copied", OMM_LOG_INT("round", c->round),
-                      OMM_LOG_STR("node", c->o.run->nodes[node].name));
+        coord_log_kept(c, OMM_LOG_WARN, "payload_copied", OMM_LOG_INT("round", c->round),
+                       OMM_LOG_STR("node", c->o.run->nodes[node].name));
 out:
     omm_arena_fini(&arena);
     return err;

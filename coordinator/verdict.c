@@ -84,13 +84,13 @@ omm_err coord_settle(omm_buf *reply, omm_coord *c, coord_row *row) {
             omm_crash_point(c->o.state_dir, c->o.crash_at, "after_receipt");
         c->batch.has_verdict = true;
     }
-    omm_log_event(c->o.log, row->reason == OMM_OK ? OMM_LOG_INFO : coord_refusal_level(c),
-                  row->reason == OMM_OK ? "submission_accepted" : "submission_refused",
-                  OMM_LOG_INT("round", row->round),
-                  OMM_LOG_STR("node", row->node >= 0 ? c->o.run->nodes[row->node].name : "unknown"),
-                  OMM_LOG_STR("reason", omm_err_name(row->reason)),
-                  OMM_LOG_STR("sentence", row->sentence ? row->sentence : ""),
-                  OMM_LOG_INT("recorded", may));
+    coord_log_kept(
+        c, row->reason == OMM_OK ? OMM_LOG_INFO : coord_refusal_level(c),
+        row->reason == OMM_OK ? "submission_accepted" : "submission_refused",
+        OMM_LOG_INT("round", row->round),
+        OMM_LOG_STR("node", row->node >= 0 ? c->o.run->nodes[row->node].name : "unknown"),
+        OMM_LOG_STR("reason", omm_err_name(row->reason)),
+        OMM_LOG_STR("sentence", row->sentence ? row->sentence : ""), OMM_LOG_INT("recorded", may));
     coord_tell(c, &(omm_coord_event){.kind = OMM_COORD_EVENT_SUBMISSION,
                                      .round = row->round,
                                      .node = row->node,

@@ -17,12 +17,11 @@ void watch_see(watch_seen *seen, watch_facts *facts, watch_node *nodes, watch *w
 
 /* ---- why it is sick ---- */
 
-/* Of the newest rounds. */
+/* Of the newest rounds; those that made way, as they waited for dry runs alone, say nothing about nodes. */
 static uint32_t void_in_a_row(const watch_seen *s) {
     uint32_t count = 0;
-    while (count < s->facts->history_count &&
-           s->history[s->facts->history_count - 1 - count].voided)
-        count++;
+    for (uint32_t i = s->facts->history_count; i > 0 && s->history[i - 1].voided; i--)
+        count += !s->history[i - 1].ended_dry;
     return count;
 }
 

@@ -90,6 +90,8 @@ static void test_void_rounds(void) {
     expect_health(&f, true, "ok\n");
     f.facts.history_count++;
     expect_health(&f, false, "sick\nrounds: the last 3 were void: fewer than accept_min (2) ");
+    past[2].ended_dry = true; /* one of the three made way: nothing is wrong with it */
+    expect_health(&f, true, "ok\n");
     past[1].accepted = 1;
     past[1].selected = 3;
     f.facts.history_count = 2;

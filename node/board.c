@@ -75,11 +75,21 @@ static void ask_history(board *b, omm_node *node) {
     b->history = history;
 }
 
+/* Waiting for another run is not what it has done since the last one. */
+static bool take_run(board *b, const omm_node *node) {
+    if (!node) return false;
+    const omm_node_status status = omm_node_get_status(node);
+    if (strcmp(status.run_id, b->run_id) == 0) return false;
+    const bool had_run = b->run_id[0] != '\0';
+    memcpy(b->run_id, status.run_id, sizeof b->run_id);
+    return had_run;
+}
+
 void board_show(board *b, const char *state, const char *detail, omm_node *node, omm_client *client,
                 bool may_ask) {
     if (!b->path[0]) return;
     const uint64_t now_ms = b->clock.now_ms(b->clock.ud);
-    const bool is_new = strcmp(state, b->state) != 0;
+    const bool is_new = take_run(b, node) || strcmp(state, b->state) != 0;
     const bool has_word = (detail[0] != '\0') != (b->detail[0] != '\0'); /* or has none any more */
     if (!is_new && !has_word && now_ms - b->written_ms < WRITE_MS) return;
     if (is_new) b->since_ms = b->clock.wall_ms(b->clock.ud);

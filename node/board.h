@@ -13,6 +13,7 @@
 
 #include "omm/file.h"
 #include "omm/json.h"
+#include "omm/messages.h"
 #include "omm/node_service.h"
 #include "omm/transport.h"
 
@@ -23,7 +24,7 @@ typedef struct board {
     const char *name;
     omm_clock clock;
     json_t *history; /* owned; NULL: none yet */
-    char state[24], detail[BOARD_DETAIL_SIZE];
+    char state[24], detail[BOARD_DETAIL_SIZE], run_id[OMM_RUN_ID_SIZE];
     uint64_t since_ms, written_ms, history_ms; /* wall; now; now */
 } board;
 

@@ -43,7 +43,7 @@ static const char *read_part(omm_hours *hours, const char *at) {
 
 omm_err omm_hours_parse(omm_hours *out, const char *text) {
     omm_hours hours = {0};
-    const char *at = text;
+    const char *at = strcmp(text, "always") == 0 ? "" : text;
     while (at && *at) {
         at = read_part(&hours, at);
         if (!at || !*at) break;
@@ -52,7 +52,7 @@ omm_err omm_hours_parse(omm_hours *out, const char *text) {
     if (!at)
         return omm_raise(OMM_ERR_CONFIG,
                          "hours: \"%.60s\"; accepted: HH:MM-HH:MM, up to %u of these with commas, "
-                         "or \"\" for always",
+                         "or always (\"\" is the same)",
                          text, OMM_HOURS_MAX);
     *out = hours;
     return OMM_OK;

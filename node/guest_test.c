@@ -89,7 +89,8 @@ static void hours(void) {
         "22:00-07:00 ",
         "22:00–07:00",
         "22:00-24:01",
-        "always",
+        "Always",
+        "always,22:00-07:00",
         "00:00-01:00,02:00-03:00,04:00-05:00,06:00-07:00,08:00-09:00"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         omm_hours out = {.count = 77};

@@ -245,7 +245,7 @@ static void poll_refused(omm_node *node, uint64_t now_ms, const omm_reply *reply
     note_refusal(node, reply->sentence);
     if (reply->reason == OMM_ERR_REFUSED_ROUND && !node->o.run_id) {
         node->run_id[0] = '\0';
-        node->is_over = false;
+        node->is_over = node->has_round = false;
     }
     wait(node, now_ms,
          reply->reason == OMM_ERR_REFUSED_DUPLICATE ? jump(node) : (uint64_t)NODE_DECLINED_MS);
@@ -585,7 +585,7 @@ omm_err omm_node_step(omm_node_action *action, omm_node *node, uint64_t now_ms,
 
 omm_node_status omm_node_get_status(const omm_node *node) {
     omm_node_status status = {.phase = s_phase_names[node->phase],
-                              .has_round = node->has_round,
+                              .has_round = node->has_round && !node->is_over,
                               .is_over = node->is_over || node->phase == NODE_DONE,
                               .round = node->round,
                               .rounds_accepted = node->rounds_accepted,

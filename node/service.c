@@ -208,8 +208,11 @@ static omm_node_event work(service *s) {
     pthread_t thread;
     const bool is_watched =
         (s->o->stop || s->o->guest) && pthread_create(&thread, NULL, watch, &w) == 0;
+    const bool trains = strcmp(omm_node_get_status(s->node).phase, "training") == 0;
+    if (s->o->trains) atomic_store(s->o->trains, trains);
     omm_node_event event = {.kind = OMM_NODE_WORK_DONE,
                             .work = omm_node_work(s->node, s->o->compute)};
+    if (s->o->trains) atomic_store(s->o->trains, false);
     atomic_store(&w.done, true);
     if (is_watched) (void)pthread_join(thread, NULL);
     s->worked_ms = now_ms(s);

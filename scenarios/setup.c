@@ -66,7 +66,7 @@ static omm_err effective_policy(omm_buf *out, const omm_scenario *s, const char 
     return err;
 }
 
-static uint32_t honest_count(const sim_setup *setup) {
+uint32_t sim_setup_honest(const sim_setup *setup) {
     uint32_t n = 0;
     for (size_t i = 0; i < setup->node_count; i++) n += setup->nodes[i].client != NULL;
     return n;
@@ -83,7 +83,7 @@ static omm_err fill_config(sim_setup *setup, const sim_setup_options *options,
         .seed = s->seed,
         .run_seed = setup->run_seed,
         .rounds = s->rounds,
-        .policy = {.quorum = s->round.quorum ? s->round.quorum : honest_count(setup),
+        .policy = {.quorum = s->round.quorum ? s->round.quorum : sim_setup_honest(setup),
                    .select = s->round.select,
                    .accept_min = s->round.accept_min,
                    .join_ms = s->round.join_ms,

@@ -189,10 +189,17 @@ static omm_err run_all(omm_simulate_result *result, sim *s, omm_bundle *bundle, 
     return OMM_OK;
 }
 
-/* Of fewer nodes than are to be accepted no round would ever count; nobody can join a simulated run. */
+/* Of fewer nodes than are to be accepted no round would ever count, and a quorum of more than there are would be none;
+ * nobody can join a simulated run. */
 static omm_err check_round(const omm_simulate_options *options, const sim_setup *setup) {
     const omm_scenario_round *round = &setup->scenario.round;
+    const uint32_t honest = sim_setup_honest(setup);
     size_t most = setup->node_count;
+    if (round->quorum > honest)
+        return omm_raise(OMM_ERR_CONFIG,
+                         "%s: round.quorum is %u, but there are %u clients, and nobody can join a "
+                         "simulated run; accepted: 0 (all of them) to %u",
+                         options->scenario, round->quorum, honest, honest);
     if (round->select > 0 && round->select < most) most = round->select;
     if (round->accept_min <= most) return OMM_OK;
     return omm_raise(OMM_ERR_CONFIG,

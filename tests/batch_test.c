@@ -109,9 +109,10 @@ static void give_in_batch(peer *p) {
     CHECK_OK(stray_chunk(p, 0));
 }
 
-static void until_open(peer *p, heard *h) {
+static void until_open(peer *p, heard *h, const omm_log *log) {
     fed_options options = peer_options();
     options.on_disk = true;
+    options.log = log;
     options.on_event = on_event;
     options.ud = h;
     peer_open(p, &options);
@@ -122,9 +123,11 @@ static void until_open(peer *p, heard *h) {
 static void nothing_counts_before_the_commit(bool killed) {
     peer p;
     heard h = {0};
-    until_open(&p, &h);
+    listener l;
+    listener_open(&l, " submission_accepted ");
+    until_open(&p, &h, &l.log);
     give_in_batch(&p);
-    CHECK_EQ(h.verdicts, 0);
+    CHECK_EQ(h.verdicts + l.lines, 0);
     if (killed) {
         fed_restart_coordinator(&p.f);
     } else {
@@ -139,6 +142,7 @@ static void nothing_counts_before_the_commit(bool killed) {
     give_in_batch(&p); /* the very same bytes */
     CHECK_OK(commit(&p));
     CHECK_EQ(h.verdicts, 1);
+    CHECK(l.lines == 1 && strstr(l.last, "recorded=1"));
     CHECK_EQ(h.refused, 1);
     fed_restart_coordinator(&p.f);
     CHECK_EQ(accepted(&p), 1);
@@ -158,7 +162,7 @@ static void no_event_is_lost(void) {
     peer p;
     heard h = {0};
     uint32_t undone = 0;
-    until_open(&p, &h);
+    until_open(&p, &h, NULL);
     CHECK_OK(stray_chunk(&p, 0)); /* statements are prepared now */
     h.refused = 0;
     for (size_t nth = 1;; nth++) {
@@ -186,7 +190,7 @@ static void an_undone_residual(void) {
     peer p;
     heard h = {0};
     bool receipt = false;
-    until_open(&p, &h);
+    until_open(&p, &h, NULL);
     p.s.residual_after.b[0] ^= 1;
     give_in_batch(&p);
     undo(&p);
@@ -200,7 +204,7 @@ static void an_undone_residual(void) {
 static void an_undone_replacement(void) {
     peer p;
     heard h = {0};
-    until_open(&p, &h);
+    until_open(&p, &h, NULL);
     CHECK_OK(omm_coord_begin(p.f.coord));
     for (p.s.tokens = 100; p.s.tokens < 102; p.s.tokens++) {
         peer_seal(&p, OMM_CONTEXT_SUBMISSION, &p.f.keys[PEER]);
@@ -220,7 +224,7 @@ static void an_undone_replacement(void) {
 static void an_undone_end(void) {
     peer p;
     heard h = {0};
-    until_open(&p, &h);
+    until_open(&p, &h, NULL);
     fed_run(&p.f);
     CHECK(omm_coord_is_done(p.f.coord) && !omm_coord_all_told(p.f.coord));
     CHECK_OK(omm_coord_begin(p.f.coord));
@@ -236,7 +240,7 @@ static void an_undone_end(void) {
 static void a_batch_that_is_given_up(void) {
     peer p;
     heard h = {0};
-    until_open(&p, &h);
+    until_open(&p, &h, NULL);
     CHECK_OK(omm_coord_begin(p.f.coord));
     omm_db_rollback(p.f.coord->db); /* as it does itself when it cannot write */
     CHECK_ERR(stray_chunk(&p, 0), OMM_ERR_IO);
@@ -257,7 +261,7 @@ static omm_err fail_half_way(omm_coord *c, const void *ud) {
 static void half_a_step(bool batched) {
     peer p;
     heard h = {0};
-    until_open(&p, &h);
+    until_open(&p, &h, NULL);
     if (batched) CHECK_OK(omm_coord_begin(p.f.coord));
     CHECK_ERR(coord_store_in_transaction(p.f.coord, fail_half_way, NULL), OMM_ERR_NOMEM);
     CHECK(strstr(omm_err_sentence(), "half way"));
@@ -272,7 +276,7 @@ static void a_state_that_cannot_be_read(void) {
     peer p;
     heard h = {0};
     uint64_t next = 0;
-    until_open(&p, &h);
+    until_open(&p, &h, NULL);
     give_in_batch(&p);
     fed_forbid_writing(true);
     omm_mem_fail_nth(1);

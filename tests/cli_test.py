@@ -165,6 +165,9 @@ expect(["replay", "/nowhere", "-n", "x", "-r", 4294967296], 2, "--round 42949672
 expect(["generate", "-m", MODEL, "-n", "-3", "x"], 2, r"-n, --\S+ N: '-3'; accepted: a whole number from 0 to 4294967295")
 expect(["generate", "-m", MODEL, "--temp", "warm", "x"], 2, r"--temp \S+: 'warm'; accepted: a finite number")
 expect(["help", "fly"], 2, "unknown subcommand 'fly'")
+for words in (["help", "node", "fly"], ["node", "fly"]):
+    expect(words, 2, "unknown action fly; accepted: status, setup, backup, restore")
+expect(["help", "coordinator", "fly"], 2, "unknown action fly; accepted: ctl, audit")
 if "usage is" in run("verify").stderr or run("verify").stderr.count("verify BUNDLE") != 1:
     failures.append("a missing argument is explained twice")
 # A place where nothing can be written is found before the work, not after it.
@@ -639,6 +642,8 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     expect(["simulate", bad, "--out", folder / "x"], 2, r"test.jsonl: \d+ of \d+ held-out examples, the first in line \d+, are also what \S+ trains on")
     bad.write_text(here + "round: {accept_min: 3, select: 2}\n")
     expect(["simulate", bad, "--out", folder / "x"], 2, "round.accept_min is 3, but a round has 2 nodes at most")
+    bad.write_text(here + "round: {quorum: 40}\n")
+    expect(["simulate", bad, "--out", folder / "x"], 2, r"round.quorum is 40, but there are (\d) clients, and nobody can join a simulated run; accepted: 0 .* to \1")
     bad.write_text(here)
     expect(["simulate", bad, "--seed", 2**53 + 1, "--out", folder / "x"], 2, "--seed 9007199254740993; accepted: 0 to 9007199254740992")
     bad.write_text(here.replace("seed: ", "seed: 900719925474099"))

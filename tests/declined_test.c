@@ -270,6 +270,147 @@ static void dry_is_not_ready(void) {
     peer_close(&p);
 }
 
+/* ---- a round that waits for dry runs alone ---- */
+
+/* The peer's dry run has the round for itself, and all others come later. */
+static void open_for_dry(peer *p, fed_options *o, uint32_t rounds) {
+    o->rounds = rounds;
+    o->on_disk = true;
+    peer_open(p, o);
+    peer_until_open(p, 0);
+    say(p, OMM_DECLINED_DRY);
+}
+
+static bool ends_now(const peer *p) {
+    return p->f.coord_deadline_ms <= p->f.now_ms;
+}
+
+/* From now on they ask by themselves, and train. */
+static void come(peer *p, uint32_t node) {
+    p->f.done[node] = p->f.o.silent[node] = false;
+}
+
+static void until_round(peer *p, uint32_t round) {
+    while (omm_coord_get_status(p->f.coord).round < round) CHECK(fed_step(&p->f));
+}
+
+static void end_and_verify(peer *p) {
+    while (!omm_coord_is_done(p->f.coord)) CHECK(fed_step(&p->f));
+    fed_seal_and_verify(&p->f);
+    peer_close(p);
+}
+
+static const omm_coord_round *round_of(const peer *p, uint32_t round) {
+    uint32_t count = 0;
+    const omm_coord_round *past = omm_coord_history(&count, p->f.coord);
+    CHECK(round < count);
+    return &past[round];
+}
+
+/* With others there it makes way at once, and the next round does not wait for who was dry. */
+static void dry_makes_way(bool restarts) {
+    listener l;
+    peer p;
+    listener_open(&l, " round_void ");
+    fed_options o = alone(&l);
+    o.join_ms = 5000;
+    open_for_dry(&p, &o, 3);
+    CHECK(!ends_now(&p));
+    const uint64_t come_ms = p.f.now_ms;
+    come(&p, 0);
+    come(&p, 1);
+    until_round(&p, 1);
+    CHECK(p.f.now_ms < come_ms + 1000);
+    CHECK(l.lines == 1 && strstr(l.last, "dry runs alone") && strstr(l.last, "dry 1"));
+    CHECK(round_of(&p, 0)->voided && round_of(&p, 0)->ended_dry);
+    if (restarts) fed_restart_coordinator(&p.f);
+    CHECK(round_of(&p, 0)->ended_dry == !restarts);
+    until_round(&p, 2);
+    CHECK(round_of(&p, 1)->accepted == 2 && round_of(&p, 1)->selected == 2);
+    CHECK(restarts || p.f.now_ms < come_ms + o.join_ms);
+    CHECK(l.lines == 1);
+    end_and_verify(&p);
+}
+
+/* No others: what it has made may come up to the deadline, and no round after it is opened for it. */
+static void dry_alone_keeps_its_round(void) {
+    listener l;
+    peer p;
+    listener_open(&l, " round_");
+    fed_options o = alone(&l);
+    open_for_dry(&p, &o, 3);
+    const uint64_t opened_ms = p.f.now_ms;
+    while (is_open(&p)) CHECK(fed_step(&p.f));
+    CHECK(p.f.now_ms >= opened_ms + o.deadline_ms);
+    for (int i = 0; i < 50 && fed_step(&p.f); i++) {
+    }
+    CHECK_EQ(omm_coord_get_status(p.f.coord).round, 1);
+    CHECK_EQ(omm_coord_get_status(p.f.coord).state, OMM_COORD_JOINING);
+    CHECK(!round_of(&p, 0)->ended_dry);
+    peer_close(&p);
+}
+
+/* Too few others, or nothing that they could have instead: it waits on. */
+static void dry_waits_for_nobodys_sake(void) {
+    for (int i = 0; i < 4; i++) {
+        listener l;
+        peer p;
+        listener_open(&l, " round_void ");
+        fed_options o = alone(&l);
+        open_for_dry(&p, &o, i == 0 ? 1 : 3);
+        if (i == 1) CHECK_OK(omm_coord_pause(&p.f.coord_deadline_ms, p.f.coord, p.f.now_ms, true));
+        if (i == 2)
+            peer_poll_with(&p, &(omm_poll){.declined = OMM_DECLINED_NOTHING}, false); /* it gives */
+        if (i < 3) peer_poll_as(&p, 0);
+        CHECK(is_open(&p) && !ends_now(&p));
+        if (i == 3) peer_poll_as(&p, 0);
+        CHECK_EQ(ends_now(&p), i == 3); /* the same without all that */
+        peer_close(&p);
+    }
+}
+
+/* Who has given counts, too, for what the next round needs. */
+static void dry_and_too_few(void) {
+    listener l;
+    peer p;
+    listener_open(&l, " round_void ");
+    fed_options o = alone(&l);
+    o.accept_min = 2;
+    o.silent[0] = false;
+    open_for_dry(&p, &o, 3);
+    while (omm_coord_get_status(p.f.coord).accepted < 1) CHECK(fed_step(&p.f));
+    for (int i = 0; i < 4; i++) CHECK(fed_step(&p.f));
+    CHECK(is_open(&p) && !ends_now(&p));
+    come(&p, 1);
+    until_round(&p, 1);
+    CHECK(p.f.now_ms < 10000);
+    CHECK(round_of(&p, 0)->accepted == 1 && round_of(&p, 0)->ended_dry);
+    until_round(&p, 2);
+    CHECK_EQ(round_of(&p, 1)->accepted, 2);
+    end_and_verify(&p);
+}
+
+/* Who says so again and again uses up no more rounds than with silence. */
+static void dry_makes_way_once(void) {
+    listener l;
+    peer p;
+    listener_open(&l, " round_void ");
+    fed_options o = alone(&l);
+    open_for_dry(&p, &o, 3);
+    const uint64_t until_ms = p.f.coord_deadline_ms;
+    peer_poll_as(&p, 0);
+    CHECK(ends_now(&p));
+    peer_until_open(&p, 1);
+    say(&p, OMM_DECLINED_DRY);
+    peer_poll_as(&p, 0);
+    CHECK(is_open(&p) && !ends_now(&p));
+    p.f.now_ms = until_ms;
+    CHECK(p.f.coord_deadline_ms > until_ms);
+    peer_poll_as(&p, 0);
+    CHECK(ends_now(&p));
+    peer_close(&p);
+}
+
 int main(void) {
     is_heard();
     replays_say_nothing();
@@ -283,5 +424,11 @@ int main(void) {
     dry_may_give();
     dry_of_another_round();
     dry_is_not_ready();
+    dry_makes_way(false);
+    dry_makes_way(true);
+    dry_alone_keeps_its_round();
+    dry_waits_for_nobodys_sake();
+    dry_and_too_few();
+    dry_makes_way_once();
     return 0;
 }

@@ -1,5 +1,6 @@
 /* kept_test.c - what a node keeps, and what it makes of that later: the end of its run, checkpoints, half a download, receipts;
  * and that an event which failed for want of memory, or of room, is taken when it comes again, with nothing of it lost. */
+#include "board.h"
 #include "internal.h"
 #include "victim.h"
 
@@ -103,6 +104,42 @@ static void run_of_its_owner(void) {
     options.run_id = "0123456789abcdef";
     CHECK_ERR(omm_node_open(&node, &options), OMM_ERR_CONFIG);
     CHECK(strstr(omm_err_sentence(), "0123456789abcdef is not 32 hex digits"));
+    victim_close(&v);
+}
+
+static int64_t board_says(const victim *v, const char *key) {
+    json_t *root = NULL;
+    char path[OMM_PATH_MAX];
+    CHECK_OK(omm_path_join(path, v->dir, OMM_NODE_STATUS_FILE));
+    CHECK_OK(omm_json_load(&root, path, 1 << 20));
+    const json_t *value = json_object_get(root, key);
+    const int64_t number = value ? (int64_t)json_integer_value(value) : -1;
+    json_decref(root);
+    return number;
+}
+
+/* While it runs its coordinator begins another run: what its owner reads of a round, and since when it waits, was the old one's. */
+static void board_of_another_run(void) {
+    victim v;
+    board b;
+    omm_fake_clock clock;
+    victim_open(&v);
+    const omm_node_limits limits = omm_node_limits_default();
+    const omm_node_options options = victim_options(&v, &limits);
+    board_open(&b, &options, omm_clock_fake(&clock));
+    clock = (omm_fake_clock){.now_ms = 1000, .wall_ms = 50000};
+    victim_offer_honest(&v);
+    victim_answer(&v, &s_no); /* no chunk: it left the round */
+    board_show(&b, "waiting", "", v.node, NULL, true);
+    CHECK(board_says(&v, "round") == 0 && board_says(&v, "since_s") == 50);
+    clock = (omm_fake_clock){.now_ms = 9000, .wall_ms = 58000};
+    board_show(&b, "waiting", "", v.node, NULL, true);
+    CHECK(board_says(&v, "round") == 0 && board_says(&v, "since_s") == 50);
+    victim_until_active(&v);
+    victim_answer(&v, &s_no);
+    board_show(&b, "waiting", "", v.node, NULL, true);
+    CHECK(board_says(&v, "round") == -1 && board_says(&v, "since_s") == 58);
+    board_close(&b);
     victim_close(&v);
 }
 
@@ -568,6 +605,7 @@ static void not_asked_for(void) {
 int main(void) {
     end_is_kept();
     run_of_its_owner();
+    board_of_another_run();
     checkpoints();
     half_a_download();
     receipts();

@@ -550,10 +550,12 @@ def ctl(folder):
     audit(0, f"{len(entries)} entries(.|\n)*head {previous}", log, "--head", head)
     audit(1, "without the known head", log, "--head", "0" * 64)
     audit(2, "64 lower-case hex", log, "--head", "abc")
+    check("the last line is believed" in audit(0, "the chain holds:", log), "without a head it says nothing of the last line")
+    check("believed" not in audit(0, "the chain holds:", log, "--head", head), "with a head it does")
     wrong = folder / "wrong.jsonl"
     wrong.write_text(log.read_text().replace('"action":"drain"', '"action":"pause"'))
     at = next(i for i, e in enumerate(entries) if e.get("action") == "drain")
-    audit(1, f"entry {at + 1} \\(line {at + 2}\\) is broken: previous", wrong)
+    audit(1, f"entry {at + 1} \\(line {at + 2}\\) does not hold the one before: line {at + 1} was changed, or line {at + 2} names another", wrong)
     print(f"ctl: {len(said)} words, {len(entries)} entries, selected {selected}")
 
 

@@ -159,6 +159,34 @@ def holds_nobody_up(folder):
     live.check_verified(MESHMIND, bundle)
 
 
+def stands_in_nobodys_way(folder):
+    """A dry run that has a round for itself gives it up to the first other node, within minutes of the hour that it has: the next round
+    is that node's.  What was shown comes too late then, with a receipt."""
+    folder.mkdir()
+    live.ship(folder)
+    port, public = live.free_port(), live.keys(MESHMIND, folder, ["bert", "cleo"])
+    (folder / "hour.yaml").write_text(SCENARIO + "round: {quorum: 1, deadline_ms: 3600000, join_ms: 3600000}\n")
+    live.write_coordinator(folder, port, "hour.yaml", "fourth", {n: public[n]["public_key"] for n in ("bert", "cleo")}, state_dir="state4")
+    for name in ("bert", "cleo"):
+        live.write_node(folder, name, port, **live.trains(name, "cafe-02", public))
+    coordinator = live.start_service(MESHMIND, folder, "coordinator", "fourth")
+    shown = json.loads(meshmind("node", "--dry-run", "--json", "-c", folder / "cleo.yaml"))
+    check(shown["told"] is True and shown["round"] == 0, shown)
+    check("round_void" not in live.log_of(folder, "fourth"), "with nobody to make way for")
+    bert = live.start_service(MESHMIND, folder, "node", "bert")
+    live.wait_for("another's round", lambda: "INFO receipt node=bert round=1 canary=0 reason=OK" in live.log_of(folder, "bert"), logs=folder)
+    cleo = live.start_service(MESHMIND, folder, "node", "cleo")
+    check(bert.wait(timeout=live.LIMIT_S) == cleo.wait(timeout=live.LIMIT_S) == 0, live.log_of(folder, "cleo"))
+    check(coordinator.wait(timeout=live.LIMIT_S) in (0, 1), live.log_of(folder, "fourth"))
+    said = [line for line in live.log_of(folder, "fourth").splitlines() if "round_void" in line]
+    check(len(said) == 1 and "round=0" in said[0] and "it waited for dry runs alone" in said[0], said)
+    check([r["verdict"] for r in status(folder, "cleo")["history"]["rounds"]] == ["REFUSED_LATE"], status(folder, "cleo"))
+    bundle = folder / "state4" / "bundle"
+    rounds = [json.loads(line) for line in (bundle / "rounds.jsonl").read_text().splitlines()]
+    check([len(r["accepted"]) for r in rounds] == [0, 1], rounds)
+    live.check_verified(MESHMIND, bundle)
+
+
 def whole_run(folder, coordinator, tap):
     """Until the run is over; what is said of the node while it works, once at the least: before that it gets no answer."""
     tap.hold(0)
@@ -256,6 +284,7 @@ def main(folder):
     check("gives nothing, and says why: work 1; " in ctl("status"), ctl("status"))
     live.end_all([node, coordinator])
     holds_nobody_up(folder / "hour")
+    stands_in_nobodys_way(folder / "way")
 
 
 with live.workplace("owner") as folder:

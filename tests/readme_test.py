@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """README's "run a coordinator" and "join with your laptop", typed line by line from README.md itself at the terminals of
-two machines (network namespaces): what a new user would do, and see.  What a user has to fill in is filled in: the address of
+machines (network namespaces): what a new user would do, and see.  A round waits for two volunteers: the other one types less of it.  What a user has to fill in is filled in: the address of
 the coordinator, the keys, an editor, the answers of setup.  Only systemctl is not there.
 
 usage: readme_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
@@ -91,12 +91,12 @@ def command(folder, name, text):
     path.chmod(0o755)
 
 
-def own_chats(path):
+def own_chats(path, client):
     """A volunteer's: one client of the shipped data, who does not say so in every line."""
     with open(path, "w") as f:
         for line in (SOURCE / "scenarios" / "base" / "train.jsonl").read_text().splitlines():
             item = json.loads(line)
-            if item.pop("client") == "cafe-02":
+            if item.pop("client") == client:
                 f.write(json.dumps(item) + "\n")
 
 
@@ -129,7 +129,7 @@ def run_coordinator(operator, folder, bin_folder, address):
     tokens = re.findall(r"invite-[0-9a-f]{64}", said[lines[-2]])
     check(len(tokens) == 5, "invite said:", said[lines[-2]])
     minisign = re.search(r"minisign +(\S+)", operator.type("meshmind keygen --show bundle.key"))[1]
-    return keys[0], tokens[0], lines[-1].replace("KEY", minisign)
+    return keys[0], tokens, lines[-1].replace("KEY", minisign)
 
 
 def take_turns(path):
@@ -139,13 +139,25 @@ def take_turns(path):
     path.write_text(text.replace("priority: idle", "priority: normal"))
 
 
-def join(laptop, folder, bin_folder, address, key, token):
+def answers_of(address, key, token):
+    return [("address: $", f"tls+tcp://{address}:4711"), ("public key: $", key), ("certificate .file.: $", "~/tls.key.crt"),
+            ("invitation, or none .*: $", token), ("base model .*: $", ""), ("data .file.: $", "~/chats.jsonl"),
+            ("hours .*: $", ""), ("percent .*: $", "100"), ("megabytes .*: $", "")]
+
+
+def befriend(friend, home, answers):
+    """The other volunteer, who trusts us and leaves the dry run away; its node goes on until the run is over."""
+    lines, _ = lines_after("### Join with your laptop")
+    friend.type(lines[0])
+    friend.type("meshmind node setup", answers)
+    take_turns(home / ".config/openmeshmind/node.yaml")
+    friend.begin("meshmind node")
+
+
+def join(laptop, folder, bin_folder, answers, token):
     lines, _ = lines_after("### Join with your laptop")
     check(len(lines) <= 10, f"{len(lines)} lines")
     command(bin_folder, "systemctl", f'echo "$@" > "{folder}/systemctl"\n')
-    answers = [("address: $", f"tls+tcp://{address}:4711"), ("public key: $", key), ("certificate .file.: $", "~/tls.key.crt"),
-               ("invitation, or none .*: $", token), ("base model .*: $", ""), ("data .file.: $", "~/chats.jsonl"),
-               ("hours .*: $", ""), ("percent .*: $", "100"), ("megabytes .*: $", "")]
     said = {}
     for line in lines:
         if line == "meshmind node":
@@ -170,23 +182,29 @@ def join(laptop, folder, bin_folder, address, key, token):
 
 def main():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="omm-readme-"))
-    net = machines.network(["coordinator", "laptop"])
+    net = machines.network(["coordinator", "laptop", "friend"])
     terminals, begin = [], time.monotonic()
     try:
         address, bin_folder = net.address["coordinator"], folder / "bin"
-        for name in (bin_folder, folder / "home", folder / "operator"):
+        for name in (bin_folder, folder / "home", folder / "friend", folder / "operator"):
             name.mkdir()
         here = checkout(folder / "checkout")
-        own_chats(folder / "home" / "chats.jsonl")
+        own_chats(folder / "home" / "chats.jsonl", "cafe-02")
+        own_chats(folder / "friend" / "chats.jsonl", "studio-02")
         terminals.append(Shell("coordinator", here, folder / "operator", bin_folder))
         terminals.append(Shell("laptop", here, folder / "home", bin_folder))
-        operator, laptop = terminals
-        key, token, last = run_coordinator(operator, folder, bin_folder, address)
-        shutil.copy(here / "op/tls.key.crt", folder / "home/tls.key.crt")  # by mail
-        join(laptop, folder, bin_folder, address, key, token)
+        terminals.append(Shell("friend", here, folder / "friend", bin_folder))
+        operator, laptop, friend = terminals
+        key, tokens, last = run_coordinator(operator, folder, bin_folder, address)
+        for home in ("home", "friend"):
+            shutil.copy(here / "op/tls.key.crt", folder / home / "tls.key.crt")  # by mail
+        befriend(friend, folder / "friend", answers_of(address, key, tokens[1]))
+        join(laptop, folder, bin_folder, answers_of(address, key, tokens[0]), tokens[0])
+        code, said = friend.end_of_command()
+        check(code == 0 and "run closed: 3 rounds accepted, 0 refused" in said, f"the other volunteer's node ended with {code}:\n{said}")
         said = operator.type("wait; " + last)
         check(re.search("verify: pass|the evidence is intact, a gate failed", said) and "the chain holds" in said, said)
-        print(f"all lines of README typed on two machines, {time.monotonic() - begin:.0f} s")
+        print(f"all lines of README typed on their machines, {time.monotonic() - begin:.0f} s")
     finally:
         for terminal in terminals:
             terminal.close()

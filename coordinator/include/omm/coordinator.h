@@ -53,6 +53,7 @@ typedef struct omm_coord_policy {
     uint64_t deadline_ms; /* from opening to the last accepted byte; not counted: time in which
                              nothing can be kept */
     uint64_t poll_ms;     /* what a waiting node is told to wait */
+    bool is_timed; /* omm_coord_hold keeps the next round for its time: no round makes way for it */
 } omm_coord_policy;
 
 /* An adapter that is not in memory yet: `read` fills (layout.value_count) f32, which the caller has room for. */
@@ -264,6 +265,8 @@ typedef struct omm_coord_round {
     uint64_t tokens; /* of the accepted submissions */
     double loss;     /* of the candidate, published or not; NaN for a void round */
     bool published, voided;
+    bool
+        ended_dry; /* void before its deadline: it waited for dry runs alone, as far as this process has seen it */
     uint32_t begins; /* number of the state it began from: `round`, or an earlier one */
 } omm_coord_round;
 /* Rounds 0 .. count - 1; valid until the next tick. */

@@ -44,6 +44,7 @@ typedef struct omm_node_service_options {
     const char
         *dry_dir; /* end with the submission in this folder instead of sending it; NULL: send */
     const atomic_bool *stop; /* leave soon, with everything kept; NULL: never */
+    atomic_bool *trains;     /* true while a training runs; NULL: nobody asks */
 } omm_node_service_options;
 
 typedef struct omm_node_service_result {
