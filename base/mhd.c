@@ -106,6 +106,11 @@ static omm_err bind_socket(int fd, unsigned *port, const char *text, address *a)
     return OMM_OK;
 }
 
+bool omm_mhd_can_listen(const char *text) {
+    address a;
+    return parse_address(&a, text) == OMM_OK;
+}
+
 omm_err omm_mhd_listen(int *fd, unsigned *port, const char *text) {
     address a;
     OMM_TRY(parse_address(&a, text));

@@ -82,10 +82,7 @@ static omm_err open_notes(chat *c) {
 static omm_model_speaker_options speaker_options(const chat_options *o) {
     omm_model_speaker_options options = omm_model_speaker_options_default();
     options.reply_tokens_max = o->tokens;
-    options.temperature = o->sampler.temperature;
-    options.top_k = o->sampler.top_k;
-    options.top_p = o->sampler.top_p;
-    options.min_p = o->sampler.min_p;
+    options.sampler = o->sampler;
     options.seed = o->seed;
     options.lookup = decoding_drafts(&o->decoding);
     options.at_once = o->no_think;
@@ -378,7 +375,7 @@ static omm_err run(chat *c) {
 
 int cmd_chat(int argc, char **argv) {
     chat c = {.options = {.common = {.activations = "q8", .kv_default = "f16"},
-                          .sampler = {.top_p = TOP_P_ALL},
+                          .sampler = omm_sampler_default(),
                           .tokens = omm_model_speaker_options_default().reply_tokens_max,
                           .calls = omm_assistant_options_default().calls_max,
                           .seed = 1},

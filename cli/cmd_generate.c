@@ -389,7 +389,7 @@ static omm_err run(const generate_options *o) {
 int cmd_generate(int argc, char **argv) {
     generate_options o = {.common = {.activations = "q8", .kv_default = "f16"},
                           .count_max = 128,
-                          .sampler = {.top_p = TOP_P_ALL},
+                          .sampler = omm_sampler_default(),
                           .seed = 1};
     const cli_option options[] = {
         LOADED_OPTIONS(o.common, "", "q8", "f16"),

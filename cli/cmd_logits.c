@@ -5,6 +5,7 @@
 #include "omm/file.h"
 #include "omm/json.h"
 #include "omm/mem.h"
+#include "omm/sample.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -25,6 +25,7 @@ typedef struct serve_options {
     loaded_options common;
     const char *listen, *key_file, *name, *log_level;
     cli_list lora; /* [NAME=]FILE[=X] */
+    cli_list cors;
     uint32_t seats, waiting, keep, connections;
     omm_sampler sampler;
     bool no_think;
@@ -126,9 +127,14 @@ static omm_err find_fingerprint(served *s, const serve_options *o) {
              s->l.memory.plan.session.positions_max, (double)o->sampler.temperature,
              (double)o->sampler.top_p, o->sampler.top_k);
     omm_hasher_update(&h, omm_bytes_str(kinds));
-    /* Without min_p the fingerprint is that of servers that did not know it. */
+    /* Without min_p and penalties the fingerprint is that of servers that did not know it. */
     snprintf(kinds, sizeof kinds, " min-p %a", (double)o->sampler.min_p);
     if (o->sampler.min_p > 0.0f) omm_hasher_update(&h, omm_bytes_str(kinds));
+    snprintf(kinds, sizeof kinds, " penalties %a %a %a %u", (double)o->sampler.frequency_penalty,
+             (double)o->sampler.presence_penalty, (double)o->sampler.repeat_penalty,
+             o->sampler.repeat_last);
+    if (omm_sampler_penalises(&o->sampler) || o->sampler.repeat_last != OMM_REPEAT_LAST_DEFAULT)
+        omm_hasher_update(&h, omm_bytes_str(kinds));
     if (o->no_think) omm_hasher_update(&h, omm_bytes_str(" no-think"));
     digest = omm_hasher_final(&h);
     omm_digest_hex(hex, &digest);
@@ -151,6 +157,11 @@ static void tell(const served *s, const serve_options *o, unsigned port) {
             "meshmind: warning: whoever reaches %s may use this server; --api-key-file asks for "
             "a key\n",
             o->listen);
+    for (uint32_t i = 0; i < o->cors.count; i++)
+        if (!o->key_file && strcmp(o->cors.items[i], "*") == 0)
+            fprintf(stderr, "meshmind: warning: every web page that is opened in a browser on this "
+                            "machine may use this server; --cors ORIGIN names some, --api-key-file "
+                            "asks for a key\n");
     printf("serving %s at http://%.*s:%u/v1, %u texts at once, %u positions each; fingerprint %s\n",
            s->name, (int)(colon - o->listen), o->listen, port, o->seats,
            s->l.memory.plan.session.positions_max, s->fingerprint);
@@ -186,6 +197,8 @@ static omm_err name_options(omm_serve_options *out, served *s, const serve_optio
     *out = omm_serve_options_default();
     out->listen = o->listen;
     out->api_key = o->key_file ? (const char *)s->key.data : NULL;
+    out->origins = o->cors.items;
+    out->origin_count = o->cors.count;
     out->name = s->name;
     out->adapter_count = o->common.lora.count;
     for (size_t i = 0; i < out->adapter_count; i++) out->adapters[i].name = s->adapters[i];
@@ -243,6 +256,11 @@ static omm_err check_options(served *s, const serve_options *o) {
                          CONNECTIONS_MAX);
     if (o->keep > KEEP_MAX)
         return omm_raise(OMM_ERR_USAGE, "--keep %u: accepted are 0 to %u", o->keep, KEEP_MAX);
+    if (!omm_serve_is_address(o->listen))
+        return omm_raise(OMM_ERR_USAGE,
+                         "--listen %s: accepted are an address of this machine and a port, as "
+                         "127.0.0.1:8080, localhost:8080 or [::1]:8080",
+                         o->listen);
     if (!omm_log_level_parse(&level, o->log_level))
         return omm_raise(OMM_ERR_USAGE, "--log-level %s; accepted: debug, info, warn, error",
                          o->log_level);
@@ -272,7 +290,8 @@ int cmd_serve(int argc, char **argv) {
                        .waiting = 64,
                        .keep = 1,
                        .connections = 256,
-                       .sampler = {.temperature = 1.0f, .top_p = TOP_P_ALL}};
+                       .sampler = omm_sampler_default()};
+    o.sampler.temperature = 1.0f;
     const cli_option options[] = {
         {"model", 'm', CLI_STR, &o.common.model, "FILE", "GGUF model"},
         {"lora", 0, CLI_LIST, &o.lora, "[NAME=]FILE[=X]",
@@ -283,6 +302,9 @@ int cmd_serve(int argc, char **argv) {
          "where to listen (127.0.0.1:8080: this machine alone); port 0: a free one"},
         {"api-key-file", 0, CLI_STR, &o.key_file, "FILE",
          "requests must bring the key in FILE's first line; FILE is its owner's alone"},
+        {"cors", 0, CLI_LIST, &o.cors, "ORIGIN",
+         "web pages of ORIGIN (http://localhost:3000; *: any) may ask from a browser; up to 32; "
+         "none without it"},
         {"parallel", 0, CLI_U32, &o.seats, "N", "texts written at once (4)"},
         {"queue", 0, CLI_U32, &o.waiting, "N", "texts that may wait; more are refused (64)"},
         {"keep", 0, CLI_U32, &o.keep, "N",
@@ -295,6 +317,14 @@ int cmd_serve(int argc, char **argv) {
          "top_k of requests without one; 0: all (default)"},
         {"top-p", 0, CLI_F32, &o.sampler.top_p, "X", "top_p of requests without one (1: all)"},
         {"min-p", 0, CLI_F32, &o.sampler.min_p, "X", "min_p of requests without one (0: all)"},
+        {"frequency-penalty", 0, CLI_F32, &o.sampler.frequency_penalty, "X",
+         "frequency_penalty of requests without one; -2 to 2 (0)"},
+        {"presence-penalty", 0, CLI_F32, &o.sampler.presence_penalty, "X",
+         "presence_penalty of requests without one; -2 to 2 (0)"},
+        {"repeat-penalty", 0, CLI_F32, &o.sampler.repeat_penalty, "X",
+         "repeat_penalty of requests without one (1: none)"},
+        {"repeat-last-n", 0, CLI_U32, &o.sampler.repeat_last, "N",
+         "repeat_last_n of requests without one (64)"},
         NO_THINK_OPTION(o.no_think),
         LOADED_COMPUTE_OPTIONS(o.common, "q8", "f16"),
         {"log-level", 0, CLI_STR, &o.log_level, "LEVEL", "debug, info, warn or error (info)"},

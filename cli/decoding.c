@@ -24,6 +24,12 @@ omm_err decoding_check_sampling(const omm_sampler *sampler) {
     if (sampler->temperature == 0.0f && given)
         return omm_raise(OMM_ERR_USAGE,
                          "--%s: nothing is drawn at temperature 0, give --temp with more", given);
+    const bool looks_back = sampler->repeat_last != OMM_REPEAT_LAST_DEFAULT;
+    if (looks_back && (sampler->repeat_penalty == 1.0f) != (sampler->repeat_last == 0))
+        return omm_raise(
+            OMM_ERR_USAGE,
+            "--repeat-last-n %u with --repeat-penalty %g: together they change nothing",
+            sampler->repeat_last, (double)sampler->repeat_penalty);
     return OMM_OK;
 }
 
@@ -95,6 +101,7 @@ void decoding_close(decoding *d) {
 
 omm_err decoding_start(decoding *d, const uint32_t *ids, size_t count) {
     OMM_TRY(omm_session_become(d->l->session, ids, count, d->logits));
+    d->prompt_count = count;
     if (d->constraint) omm_constraint_restart(d->constraint);
     if (d->sp) omm_speculator_start(d->sp, d->logits);
     d->pending = false;
@@ -107,8 +114,9 @@ omm_err decoding_next(decoding *d, uint32_t *id) {
         OMM_TRY(omm_speculator_next(d->sp, id));
     } else {
         if (d->pending) OMM_TRY(omm_session_append(s, &d->last, 1, d->logits, false));
-        OMM_TRY(omm_sample_within(id, &d->sampler, d->constraint, d->logits, d->l->model.dims.vocab,
-                                  omm_session_position(s)));
+        const omm_history before = {omm_session_ids(s), omm_session_position(s), d->prompt_count};
+        OMM_TRY(omm_sample_within(id, &d->sampler, d->constraint, &before, d->logits,
+                                  d->l->model.dims.vocab));
     }
     d->last = *id;
     d->pending = true;

@@ -43,17 +43,35 @@ typedef struct form_options {
         {"top-k", 0, CLI_U32, &(s).top_k, "N", "draw from the N likeliest only; 0: all (default)"}, \
         {"top-p",    0,   CLI_F32,                                                                  \
          &(s).top_p, "X", "draw from the likeliest that make up X; 1: all (default)"},              \
+        {"min-p", 0,                                                                                \
+         CLI_F32, &(s).min_p,                                                                       \
+         "X",     "draw from those at least X times as likely as the likeliest; 0: all (default)"}, \
+        {"frequency-penalty",                                                                       \
+         0,                                                                                         \
+         CLI_F32,                                                                                   \
+         &(s).frequency_penalty,                                                                    \
+         "X",                                                                                       \
+         "off a token's logit each time that this answer has it; -2 to 2 (0)"},                     \
+        {"presence-penalty",    0,   CLI_F32,                                                       \
+         &(s).presence_penalty, "X", "off its logit once, where this answer has it; -2 to 2 (0)"},  \
+        {"repeat-penalty",                                                                          \
+         0,                                                                                         \
+         CLI_F32,                                                                                   \
+         &(s).repeat_penalty,                                                                       \
+         "X",                                                                                       \
+         "divides the logit, if over 0, or multiplies it, of tokens before, prompt included (1)"},  \
     {                                                                                               \
-        "min-p", 0, CLI_F32, &(s).min_p, "X",                                                       \
-            "draw from those at least X times as likely as the likeliest; 0: all (default)"         \
+        "repeat-last-n", 0, CLI_U32, &(s).repeat_last, "N",                                         \
+            "tokens that --repeat-penalty looks back at (64)"                                       \
     }
 
 typedef struct decoding {
     loaded *l;
     omm_sampler sampler;
-    float *logits; /* [vocab] of the session's last position */
-    uint32_t last; /* given out, not yet in the session */
-    bool pending;  /* there is such a one */
+    size_t prompt_count; /* ids that were there at the start */
+    float *logits;       /* [vocab] of the session's last position */
+    uint32_t last;       /* given out, not yet in the session */
+    bool pending;        /* there is such a one */
     omm_lexicon *lexicon;
     omm_constraint *constraint; /* NULL: any text */
     omm_speculator *sp;         /* NULL: one by one */
@@ -62,7 +80,8 @@ typedef struct decoding {
 
 /* What is wrong with them whatever the model is, to be said before it is loaded.  Errors: USAGE. */
 OMM_CHECKED omm_err decoding_check(const decoding_options *options);
-/* The same of how ids are drawn; top-k or top-p where nothing is drawn is a mistake, too.
+/* The same of how ids are drawn; top-k or top-p where nothing is drawn is a mistake, too, and so is repeat-last-n where
+ * there is no repeat-penalty.
  * Errors: USAGE, CONFIG. */
 OMM_CHECKED omm_err decoding_check_sampling(const omm_sampler *sampler);
 /* The grammar, for the caller to close; NULL where none is asked for.  Errors: USAGE (both), those of omm_json_load and

@@ -246,8 +246,10 @@ static void draw(void *ud, size_t task, unsigned worker) {
     omm_batcher_token *token = &d->tokens[task];
     const seat *s = &d->b->seats[token->seat];
     (void)worker;
-    const omm_err err = omm_sample_within(&token->id, &s->sampler, s->constraint, token->logits,
-                                          d->b->model->dims.vocab, s->count);
+    const omm_history before = {s->ids, s->count, s->prompt_count};
+    float *logits = d->b->logits + (token->logits - d->b->logits); /* no other task's */
+    const omm_err err = omm_sample_within(&token->id, &s->sampler, s->constraint, &before, logits,
+                                          d->b->model->dims.vocab);
     if (err != OMM_OK) *token = failure(token->seat, err);
 }
 

@@ -51,12 +51,32 @@ static void rig_close(rig *r) {
     omm_model_fini(&r->model);
 }
 
-/* Every second one is greedy. */
+/* Every second one is greedy; half of each kind repeats itself less. */
 static omm_sampler sampler_of(size_t i) {
     const omm_seed seed = omm_seed_from_u64(i);
-    const omm_sampler drawn = {
-        .temperature = 2.0f, .top_p = 0.95f, .rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0)};
-    return i % 2 ? omm_sampler_default() : drawn;
+    omm_sampler s = omm_sampler_default();
+    s.temperature = i % 2 ? 0.0f : 2.0f;
+    s.top_p = i % 2 ? 1.0f : 0.95f;
+    s.rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0);
+    if (i % 4 < 2) return s;
+    s.frequency_penalty = 0.9f;
+    s.presence_penalty = 0.4f;
+    s.repeat_penalty = 1.2f;
+    return s;
+}
+
+/* By the definition: what follows the prompt and `drawn` of the ids that are wanted. */
+static uint32_t draw_of(size_t text, size_t drawn, const float *logits) {
+    float own[VOCAB];
+    uint32_t ids[PROMPT_MAX + DRAWN], id = VOCAB;
+    const omm_sampler sampler = sampler_of(text);
+    const omm_history before = {ids, s_counts[text] + drawn, s_counts[text]};
+    memcpy(ids, s_prompts[text], s_counts[text] * sizeof *ids);
+    memcpy(ids + s_counts[text], s_want[text], drawn * sizeof *ids);
+    memcpy(own, logits, sizeof own);
+    CHECK_OK(omm_sample_within(&id, &sampler, NULL, &before, own, VOCAB));
+    CHECK(same_bytes(own, logits, sizeof own));
+    return id;
 }
 
 /* None, the first, the second, both, none, none. */
@@ -78,7 +98,7 @@ static void alone(const rig *r, const omm_compute *c, const omm_session_options 
         CHECK_OK(omm_session_set_adapters(s, t.adapters, t.adapter_count));
         CHECK_OK(omm_session_append(s, t.prompt, t.count, logits, false));
         for (size_t n = 0; n < DRAWN; n++) {
-            CHECK_OK(omm_sample(&s_want[i][n], &t.sampler, logits, VOCAB, omm_session_position(s)));
+            s_want[i][n] = draw_of(i, n, logits);
             CHECK_OK(omm_session_append(s, &s_want[i][n], 1, logits, false));
         }
         omm_session_close(s);
@@ -92,12 +112,9 @@ typedef struct guests {
 
 static void take(guests *g, omm_batcher *b, const omm_batcher_token *token, size_t *done) {
     const size_t text = g->text[token->seat], drawn = g->drawn[token->seat];
-    const omm_sampler sampler = sampler_of(text);
-    uint32_t again = VOCAB;
     CHECK_EQ(token->err, OMM_OK);
     CHECK_EQ(token->id, s_want[text][drawn]);
-    CHECK_OK(omm_sample(&again, &sampler, token->logits, VOCAB, s_counts[text] + drawn));
-    CHECK_EQ(again, token->id); /* its own logits are still there */
+    CHECK_EQ(draw_of(text, drawn, token->logits), token->id); /* its own logits are still there */
     if (++g->drawn[token->seat] < DRAWN) return;
     omm_batcher_leave(b, token->seat);
     (*done)++;

@@ -76,6 +76,10 @@ static omm_sampler sampler_of(size_t i) {
     return (omm_sampler){.temperature = i % 3 ? 1.5f : 0.0f,
                          .top_k = i % 5 ? 0 : 20,
                          .top_p = i % 2 ? 1.0f : 0.9f,
+                         .frequency_penalty = i % 4 < 2 ? 0.0f : 0.7f,
+                         .presence_penalty = i % 3 == 1 ? 1.1f : 0.0f,
+                         .repeat_penalty = i % 5 < 3 ? 1.3f : 1.0f,
+                         .repeat_last = 3 + (uint32_t)i,
                          .rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0)};
 }
 
@@ -93,8 +97,8 @@ static void alone(const rig *r, size_t i) {
     CHECK_OK(omm_session_append(s, s_prompt[i], PROMPT, logits, false));
     do {
         if (n > 0) CHECK_OK(omm_session_append(s, &s_want[i][n - 1], 1, logits, false));
-        CHECK_OK(omm_sample_within(&s_want[i][n++], &sampler, c, logits, r->vocab,
-                                   omm_session_position(s)));
+        const omm_history before = {omm_session_ids(s), omm_session_position(s), PROMPT};
+        CHECK_OK(omm_sample_within(&s_want[i][n++], &sampler, c, &before, logits, r->vocab));
     } while (!ends(r, i, n));
     s_counts[i] = n;
     omm_session_close(s);

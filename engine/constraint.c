@@ -218,10 +218,14 @@ bool omm_constraint_has_ended(const omm_constraint *c) {
 /* ---- drawing ----------------------------------------------------------------------------------- */
 
 omm_err omm_sample_within(uint32_t *out, const omm_sampler *sampler, omm_constraint *c,
-                          const float *logits, uint32_t vocab, uint64_t position) {
-    if (!c) return omm_sample(out, sampler, logits, vocab, position);
-    OMM_ASSERT(vocab == c->lexicon->vocab);
-    OMM_TRY(omm_sample_allowed(out, sampler, omm_constraint_allowed(c), logits, vocab, position));
-    omm_constraint_take(c, *out);
-    return OMM_OK;
+                          const omm_history *history, float *logits, uint32_t vocab) {
+    OMM_ASSERT(!c || vocab == c->lexicon->vocab);
+    const uint32_t *allowed = c ? omm_constraint_allowed(c) : NULL;
+    omm_penalised was = {0};
+    if (omm_sampler_penalises(sampler))
+        OMM_TRY(omm_penalise(&was, logits, vocab, sampler, history));
+    const omm_err err = omm_sample_allowed(out, sampler, allowed, logits, vocab, history->count);
+    omm_penalise_undo(&was, logits);
+    if (err == OMM_OK && c) omm_constraint_take(c, *out);
+    return err;
 }

@@ -473,8 +473,9 @@ static void test_drawn(const rig *r) {
             for (uint32_t i = 0; i < r->vocab; i++)
                 logits[i] = omm_rng_unit(&noise, at * 1000 + i) * 9.0f;
             CHECK_OK(omm_constraint_clone(&twin, c));
-            CHECK_OK(omm_sample_within(&id, &s, c, logits, r->vocab, at));
-            CHECK_OK(omm_sample_within(&again, &s, twin, logits, r->vocab, at));
+            const omm_history before = {.count = at};
+            CHECK_OK(omm_sample_within(&id, &s, c, &before, logits, r->vocab));
+            CHECK_OK(omm_sample_within(&again, &s, twin, &before, logits, r->vocab));
             CHECK_EQ(id, again);
             omm_constraint_close(twin);
             CHECK_OK(omm_tokenizer_decode(&written, r->tokenizer, &id, 1, OMM_DETOKENIZE_CONTINUE));
@@ -519,7 +520,8 @@ static void test_lacking(void) {
     omm_constraint *c = open_constraint(&g, &r, "{\"const\": \"\xc3\xa9\"}");
     const omm_sampler s = omm_sampler_default();
     take(c, &r, "\"");
-    CHECK_ERR(omm_sample_within(&id, &s, c, logits, r.vocab, 0), OMM_ERR_UNSUPPORTED);
+    CHECK_ERR(omm_sample_within(&id, &s, c, &(omm_history){0}, logits, r.vocab),
+              OMM_ERR_UNSUPPORTED);
     CHECK(!omm_constraint_has_ended(c));
     omm_constraint_close(c);
     omm_grammar_close(g);

@@ -1,6 +1,7 @@
 /* model_test.c - whole models against the float64 references of the test data. */
 #include "omm/json.h"
 #include "omm/mem.h"
+#include "omm/sample.h"
 #include "omm/session.h"
 #include "omm_test.h"
 #include "q8_cache.h"

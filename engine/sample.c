@@ -1,12 +1,19 @@
 /* sample.c - choosing the next token; all arithmetic in double and in one fixed order. */
+#include "omm/sample.h"
 #include "omm/mathd.h"
 #include "omm/mem.h"
-#include "omm/session.h"
 
 #include <math.h>
 
 omm_sampler omm_sampler_default(void) {
-    return (omm_sampler){.top_p = 1.0f};
+    return (omm_sampler){
+        .top_p = 1.0f, .repeat_penalty = 1.0f, .repeat_last = OMM_REPEAT_LAST_DEFAULT};
+}
+
+static omm_err check_penalty(const char *name, float value) {
+    if (value >= -OMM_PENALTY_MAX && value <= OMM_PENALTY_MAX) return OMM_OK;
+    return omm_raise(OMM_ERR_CONFIG, "%s %g: must be %g to %g", name, (double)value,
+                     (double)-OMM_PENALTY_MAX, (double)OMM_PENALTY_MAX);
 }
 
 omm_err omm_sampler_check(const omm_sampler *sampler) {
@@ -18,6 +25,13 @@ omm_err omm_sampler_check(const omm_sampler *sampler) {
                          (double)sampler->top_p);
     if (!(sampler->min_p >= 0.0f && sampler->min_p <= 1.0f))
         return omm_raise(OMM_ERR_CONFIG, "min-p %g: must be 0 to 1", (double)sampler->min_p);
+    OMM_TRY(check_penalty("frequency-penalty", sampler->frequency_penalty));
+    OMM_TRY(check_penalty("presence-penalty", sampler->presence_penalty));
+    if (sampler->repeat_last > 0 && !(sampler->repeat_penalty >= OMM_REPEAT_PENALTY_MIN &&
+                                      sampler->repeat_penalty <= OMM_REPEAT_PENALTY_MAX))
+        return omm_raise(OMM_ERR_CONFIG, "repeat-penalty %g: must be %g to %g",
+                         (double)sampler->repeat_penalty, (double)OMM_REPEAT_PENALTY_MIN,
+                         (double)OMM_REPEAT_PENALTY_MAX);
     return OMM_OK;
 }
 
@@ -146,5 +160,6 @@ omm_err omm_sample_allowed(uint32_t *out, const omm_sampler *sampler, const uint
 
 omm_err omm_sample(uint32_t *out, const omm_sampler *sampler, const float *logits, uint32_t vocab,
                    uint64_t position) {
+    OMM_ASSERT(!omm_sampler_penalises(sampler));
     return omm_sample_allowed(out, sampler, NULL, logits, vocab, position);
 }

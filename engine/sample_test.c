@@ -1,11 +1,15 @@
 /* sample_test.c - the sampler's rules on logits that can be checked by hand. */
+#include "omm/constraint.h"
 #include "omm/mathd.h"
 #include "omm/mem.h"
-#include "omm/session.h"
+#include "omm/sample.h"
 #include "omm_test.h"
 
+#include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static omm_sampler sampler(float temperature, uint32_t top_k, float top_p, uint64_t seed_number) {
     omm_seed seed = omm_seed_from_u64(seed_number);
@@ -88,8 +92,207 @@ static void selection_is_sorting(void) {
     }
 }
 
+/* ---- penalties ------------------------------------------------------------------------------- */
+
+static omm_sampler penalising(float frequency, float presence, float repeat, uint32_t last) {
+    omm_sampler s = omm_sampler_default();
+    s.frequency_penalty = frequency;
+    s.presence_penalty = presence;
+    s.repeat_penalty = repeat;
+    s.repeat_last = last;
+    return s;
+}
+
+/* Prompt 0 1 2, then 3 3 2 3 4: three times 3, once 2 and 4. */
+static const uint32_t s_said[] = {0, 1, 2, 3, 3, 2, 3, 4};
+static const float s_before[7] = {4.0f, -2.0f, 1.0f, 3.0f, -0.5f, 8.0f, 0.0f};
+
+typedef struct penalty_case {
+    float frequency, presence, repeat;
+    uint32_t last;
+    size_t count, prompt_count;
+    float want[7];
+} penalty_case;
+
+static const penalty_case s_cases[] = {
+    {0, 0, 1, 64, 8, 3, {4, -2, 1, 3, -0.5f, 8, 0}},
+    {0, 0, 2, 0, 8, 3, {4, -2, 1, 3, -0.5f, 8, 0}}, /* looks back at nothing */
+    /* what was generated, each time; the prompt is not */
+    {0.5f, 0, 1, 64, 8, 3, {4, -2, 0.5f, 1.5f, -1, 8, 0}},
+    {0, 0.75f, 1, 64, 8, 3, {4, -2, 0.25f, 2.25f, -1.25f, 8, 0}},
+    {0.5f, 0.75f, 1, 64, 8, 3, {4, -2, -0.25f, 0.75f, -1.75f, 8, 0}},
+    {-2, 0.5f, 1, 64, 8, 3, {4, -2, 2.5f, 8.5f, 1, 8, 0}},
+    {0.5f, 0.75f, 1, 64, 3, 3, {4, -2, 1, 3, -0.5f, 8, 0}}, /* nothing yet */
+    {0.5f, 0, 1, 64, 8, 0, {3.5f, -2.5f, 0, 1.5f, -1, 8, 0}},
+    /* once each, the prompt too; the sign decides */
+    {0, 0, 2, 64, 8, 3, {2, -4, 0.5f, 1.5f, -1, 8, 0}},
+    {0, 0, 0.5f, 64, 8, 3, {8, -1, 2, 6, -0.25f, 8, 0}},
+    {0, 0, 2, 3, 8, 3, {4, -2, 0.5f, 1.5f, -1, 8, 0}}, /* 2 3 4 */
+    {0, 0, 2, 1, 8, 3, {4, -2, 1, 3, -1, 8, 0}},
+    {0, 0, 2, 7, 8, 3, {4, -4, 0.5f, 1.5f, -1, 8, 0}}, /* all but the first */
+    {0, 0, 2, OMM_REPEAT_LAST_ALL, 8, 3, {2, -4, 0.5f, 1.5f, -1, 8, 0}},
+    {0, 0, 2, 2, 3, 3, {4, -4, 0.5f, 3, -0.5f, 8, 0}},
+    /* divided first: 3 / 2 - 1.5 - 0.25, not (3 - 1.75) / 2 */
+    {0.5f, 0.25f, 2, 64, 8, 3, {2, -4, -0.25f, -0.25f, -1.75f, 8, 0}},
+};
+
+static bool same(const float *a, const float *b, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (a[i] != b[i]) return false;
+    return true;
+}
+
+static void penalties_by_hand(void) {
+    omm_penalised was = {0};
+    for (size_t i = 0; i < sizeof s_cases / sizeof *s_cases; i++) {
+        const penalty_case *c = &s_cases[i];
+        const omm_sampler s = penalising(c->frequency, c->presence, c->repeat, c->last);
+        const omm_history h = {s_said, c->count, c->prompt_count};
+        float got[7];
+        CHECK_EQ(omm_sampler_penalises(&s), i > 1);
+        CHECK_OK(omm_sampler_check(&s));
+        memcpy(got, s_before, sizeof got);
+        CHECK_OK(omm_penalise(&was, got, 7, &s, &h));
+        for (int k = 0; k < 7; k++)
+            if (got[k] != c->want[k]) {
+                fprintf(stderr, "case %zu: logit %d is %g, not %g\n", i, k, (double)got[k],
+                        (double)c->want[k]);
+                exit(1);
+            }
+        omm_penalise_undo(&was, got);
+        CHECK(same(got, s_before, 7) && !was.said);
+    }
+    /* f32 in its order: 0.1 three times is rounded once, then taken off. */
+    const omm_sampler s = penalising(0.1f, 0.3f, 1.1f, 64);
+    float got[7];
+    memcpy(got, s_before, sizeof got);
+    CHECK_OK(omm_penalise(&was, got, 7, &s, &(omm_history){s_said, 8, 3}));
+    const float divided = 3.0f / 1.1f, three = 0.1f * 3.0f, after = divided - three;
+    CHECK(got[3] == after - 0.3f);
+    omm_penalise_undo(&was, got);
+    /* no logit is beyond numbers */
+    const omm_sampler large = penalising(-2.0f, -2.0f, 0.01f, 64);
+    const omm_sampler small = penalising(2.0f, 2.0f, 100.0f, 64);
+    float ends[2] = {FLT_MAX, -FLT_MAX};
+    CHECK_OK(omm_penalise(&was, ends, 2, &large, &(omm_history){s_said, 2, 0}));
+    CHECK(ends[0] == FLT_MAX && ends[1] > -FLT_MAX && ends[1] < 0.0f);
+    omm_penalise_undo(&was, ends);
+    CHECK_OK(omm_penalise(&was, ends, 2, &small, &(omm_history){s_said, 2, 0}));
+    CHECK(ends[1] == -FLT_MAX && ends[0] > 0.0f && ends[0] < FLT_MAX);
+    omm_penalise_undo(&was, ends);
+    CHECK(ends[0] == FLT_MAX && ends[1] == -FLT_MAX);
+}
+
+/* Many tokens, said in any order, against counting them one by one. */
+static void penalties_by_counting(void) {
+    enum { VOCAB = 3000, SAID = 2500 };
+    static float logits[VOCAB], got[VOCAB];
+    static uint32_t said[SAID];
+    const omm_seed seed = omm_seed_from_u64(11);
+    const omm_rng values = omm_rng_init(&seed, OMM_PURPOSE_TEST, 0, 0);
+    for (uint32_t i = 0; i < VOCAB; i++) logits[i] = omm_rng_unit(&values, i) * 9.0f - 4.0f;
+    for (uint64_t round = 0; round < 6; round++) {
+        omm_penalised was = {0};
+        const omm_sampler s = penalising(round % 2 ? 0.7f : 0.0f, round % 3 ? -0.2f : 0.0f,
+                                         round > 1 ? 1.3f : 1.0f, round < 4 ? 64 : 2400);
+        const omm_history h = {said, SAID, 300 * round};
+        for (uint32_t i = 0; i < SAID; i++)
+            said[i] = (uint32_t)omm_rng_below(&values, VOCAB * (round + 1) + i, VOCAB) &
+                      (round < 3 ? ~0u : ~0xffu); /* ids that collide */
+        memcpy(got, logits, sizeof got);
+        CHECK_OK(omm_penalise(&was, got, VOCAB, &s, &h));
+        for (uint32_t id = 0; id < VOCAB; id++) {
+            uint32_t count = 0, recent = 0;
+            float want = logits[id];
+            for (size_t i = 0; i < SAID; i++) {
+                count += said[i] == id && i >= h.prompt_count;
+                recent += said[i] == id && i + s.repeat_last >= SAID;
+            }
+            if (recent) want = want > 0.0f ? want / s.repeat_penalty : want * s.repeat_penalty;
+            if (count) want = want - s.frequency_penalty * (float)count;
+            if (count) want = want - s.presence_penalty;
+            CHECK(got[id] == want);
+        }
+        omm_penalise_undo(&was, got);
+        CHECK(same(got, logits, VOCAB));
+    }
+}
+
+/* Greedy, drawn and within what is allowed: the draw is that of the logits with penalties. */
+static void penalties_are_drawn(void) {
+    enum { VOCAB = 50, SAID = 40 };
+    const omm_seed seed = omm_seed_from_u64(9);
+    const omm_rng values = omm_rng_init(&seed, OMM_PURPOSE_TEST, 0, 0);
+    unsigned others = 0;
+    for (uint64_t round = 0; round < 200; round++) {
+        float logits[VOCAB], before[VOCAB];
+        omm_penalised was = {0};
+        uint32_t said[SAID], id = VOCAB, want = VOCAB, without = VOCAB;
+        omm_sampler s = sampler(round % 3 ? 0.8f : 0.0f, round % 4 ? 0 : 5, 0.9f, round);
+        omm_sampler plain = s;
+        for (uint32_t i = 0; i < VOCAB; i++)
+            logits[i] = omm_rng_unit(&values, round * 100 + i) * 4.0f - 1.0f;
+        for (uint32_t i = 0; i < SAID; i++)
+            said[i] = (uint32_t)omm_rng_below(&values, round * 100 + VOCAB + i, 20);
+        s.frequency_penalty = round % 2 ? 0.3f : 0.0f;
+        s.presence_penalty = round % 5 ? 0.6f : -0.6f;
+        s.repeat_penalty = round % 7 ? 1.0f : 1.3f;
+        s.repeat_last = 10;
+        const omm_history h = {said, round % SAID, round % SAID / 2};
+        memcpy(before, logits, sizeof before);
+        CHECK_OK(omm_sample_within(&id, &s, NULL, &h, logits, VOCAB));
+        CHECK(same(before, logits, VOCAB));
+        CHECK_OK(omm_penalise(&was, logits, VOCAB, &s, &h));
+        CHECK_OK(omm_sample(&want, &plain, logits, VOCAB, h.count));
+        omm_penalise_undo(&was, logits);
+        CHECK_OK(omm_sample(&without, &plain, logits, VOCAB, h.count));
+        CHECK_EQ(id, want);
+        others += id != without;
+    }
+    CHECK(others > 20);
+}
+
+static void penalties_refused(void) {
+    static const float bad[][3] = {{2.1f, 0, 1}, {-2.1f, 0, 1},     {NAN, 0, 1},
+                                   {0, 3, 1},    {0, -INFINITY, 1}, {0, 0, 0},
+                                   {0, 0, -1},   {0, 0, 101},       {0, 0, NAN}};
+    static const char *const names[] = {"frequency-penalty 2.1: must be -2 to 2",
+                                        "presence-penalty 3",
+                                        "repeat-penalty 0: must be 0.01 to 100"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const omm_sampler s = penalising(bad[i][0], bad[i][1], bad[i][2], 64);
+        CHECK_ERR(omm_sampler_check(&s), OMM_ERR_CONFIG);
+        if (i == 0) CHECK(strstr(omm_err_sentence(), names[0]));
+        if (i == 3) CHECK(strstr(omm_err_sentence(), names[1]));
+        if (i == 5) CHECK(strstr(omm_err_sentence(), names[2]));
+    }
+    const omm_sampler s = penalising(2.0f, 0, 1, 64), of_none = penalising(0, 0, 0, 0);
+    const omm_history h = {s_said, 8, 3};
+    omm_sampler drawn = s;
+    omm_penalised was = {0};
+    float logits[7];
+    uint32_t id = 9;
+    memcpy(logits, s_before, sizeof logits);
+    CHECK_OK(omm_sampler_check(&s));
+    CHECK_OK(omm_sampler_check(&of_none));
+    omm_mem_fail_nth(1);
+    CHECK_ERR(omm_penalise(&was, logits, 7, &s, &h), OMM_ERR_NOMEM);
+    drawn.temperature = 1.0f;
+    for (size_t n = 1; n <= 2; n++) { /* the table, the candidates */
+        omm_mem_fail_nth(n);
+        CHECK_ERR(omm_sample_within(&id, &drawn, NULL, &h, logits, 7), OMM_ERR_NOMEM);
+    }
+    omm_mem_fail_nth(0);
+    CHECK(same(logits, s_before, 7));
+    CHECK_EQ(id, 9);
+}
+
 int main(void) {
     selection_is_sorting();
+    penalties_by_hand();
+    penalties_by_counting();
+    penalties_are_drawn();
+    penalties_refused();
     /* Probabilities 0.5, 0.25, 0.125, 0.0625 twice, in mixed order. */
     const float ln2 = 0.6931472f;
     const float logits[5] = {-3 * ln2, -1 * ln2, -4 * ln2, -2 * ln2, -4 * ln2};

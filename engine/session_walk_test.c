@@ -225,6 +225,9 @@ static void step_speculate(rig *r) {
     const omm_seed seed = omm_seed_from_u64(r->step);
     const omm_sampler how = {.temperature = draw(r, 2) ? 0.0f : 2.0f,
                              .top_p = 1.0f,
+                             .frequency_penalty = draw(r, 2) ? 0.0f : 0.6f,
+                             .repeat_penalty = draw(r, 2) ? 1.0f : 1.2f,
+                             .repeat_last = 1 + draw(r, 80),
                              .rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0)};
     const omm_speculator_options o = {.draft = draw(r, 2) ? r->draft : NULL,
                                       .drafts_max = draw(r, 4) ? 1 + draw(r, 9) : 64,
@@ -247,7 +250,9 @@ static void step_speculate(rig *r) {
     compare(r, at, s_want, 0); /* all logits of a fresh session, in s_want */
     for (size_t i = 0; i < given; i++) {
         uint32_t id = 0;
-        CHECK_OK(omm_sample(&id, &how, s_want + (begin + i - 1) * VOCAB, VOCAB, begin + i));
+        const omm_history before = {at->ids, begin + i, begin};
+        CHECK_OK(
+            omm_sample_within(&id, &how, NULL, &before, s_want + (begin + i - 1) * VOCAB, VOCAB));
         CHECK_EQ(ids[i], id);
     }
     s_compared += given;

@@ -15,9 +15,10 @@ struct omm_speculator {
     omm_speculator_options options;
     omm_sampler sampler;
     uint32_t vocab;
-    uint32_t *ids; /* [positions_max + 1]: all given out or before start */
-    size_t count;  /* of ids; the last is not in the session */
-    bool pending;  /* an id was given out since start */
+    uint32_t *ids;       /* [positions_max + 1]: all given out or before start, then the draft's */
+    size_t count;        /* of ids without the draft's; the last is not in the session */
+    size_t prompt_count; /* of them, before start */
+    bool pending;        /* an id was given out since start */
     uint32_t drafts[OMM_SPECULATOR_DRAFTS_MAX]; /* in the session, after the ids */
     size_t draft_count, taken;                  /* row `taken` of logits decides the next id */
     float *logits;                              /* [drafts_max + 1][vocab] */
@@ -84,7 +85,7 @@ void omm_speculator_close(omm_speculator *s) {
 }
 
 void omm_speculator_start(omm_speculator *s, const float *logits) {
-    s->count = omm_session_position(s->session);
+    s->count = s->prompt_count = omm_session_position(s->session);
     memcpy(s->ids, omm_session_ids(s->session), s->count * sizeof *s->ids);
     memcpy(s->logits, logits, s->vocab * sizeof *logits);
     s->draft_count = s->taken = 0;
@@ -135,9 +136,9 @@ static omm_err draft(omm_speculator *s, size_t most) {
     if (s->ahead) omm_constraint_copy(s->ahead, s->options.constraint);
     while (s->draft_count < most && !(s->ahead && omm_constraint_has_ended(s->ahead))) {
         uint32_t id = 0;
-        const size_t position = s->count + s->draft_count;
-        OMM_TRY(omm_sample_within(&id, &s->sampler, s->ahead, s->draft_logits, s->vocab, position));
-        s->drafts[s->draft_count++] = id;
+        const omm_history before = {s->ids, s->count + s->draft_count, s->prompt_count};
+        OMM_TRY(omm_sample_within(&id, &s->sampler, s->ahead, &before, s->draft_logits, s->vocab));
+        s->ids[before.count] = s->drafts[s->draft_count++] = id; /* what comes next has said it */
         if (s->draft_count < most) OMM_TRY(omm_session_append(d, &id, 1, s->draft_logits, false));
     }
     return OMM_OK;
@@ -172,8 +173,9 @@ omm_err omm_speculator_next(omm_speculator *s, uint32_t *id) {
     } else if (s->pending) {
         OMM_TRY(advance(s));
     }
-    OMM_TRY(omm_sample_within(id, &s->sampler, s->options.constraint,
-                              s->logits + s->taken * s->vocab, s->vocab, s->count));
+    const omm_history before = {s->ids, s->count, s->prompt_count};
+    OMM_TRY(omm_sample_within(id, &s->sampler, s->options.constraint, &before,
+                              s->logits + s->taken * s->vocab, s->vocab));
     s->ids[s->count++] = *id;
     s->pending = true;
     return OMM_OK;

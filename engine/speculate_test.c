@@ -37,6 +37,12 @@ static omm_sampler sampler(float temperature, uint64_t number) {
                          .top_k = number % 3 ? 0 : 5,
                          .top_p = number % 2 ? 1.0f : 0.9f,
                          .min_p = number % 5 ? 0.0f : 0.05f,
+                         .frequency_penalty = number % 4 < 2   ? 0.0f
+                                              : number % 8 < 4 ? 0.8f
+                                                               : -0.3f,
+                         .presence_penalty = number % 6 < 3 ? 0.0f : 1.5f,
+                         .repeat_penalty = number % 3 == 1 ? 1.4f : 1.0f,
+                         .repeat_last = number % 2 ? OMM_REPEAT_LAST_ALL : 7,
                          .rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0)};
 }
 
@@ -46,7 +52,8 @@ static size_t plain(uint32_t *ids, omm_session *s, const omm_sampler *how) {
     omm_session_truncate(s, 0);
     CHECK_OK(omm_session_append(s, s_prompt, PROMPT, s_logits, false));
     while (count < COUNT) {
-        CHECK_OK(omm_sample(&ids[count], how, s_logits, VOCAB, omm_session_position(s)));
+        const omm_history before = {omm_session_ids(s), omm_session_position(s), PROMPT};
+        CHECK_OK(omm_sample_within(&ids[count], how, NULL, &before, s_logits, VOCAB));
         if (omm_session_position(s) == omm_session_positions_max(s) || ++count == COUNT) break;
         CHECK_OK(omm_session_append(s, &ids[count - 1], 1, s_logits, false));
     }

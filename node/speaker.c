@@ -26,20 +26,14 @@ struct omm_model_speaker {
 };
 
 omm_model_speaker_options omm_model_speaker_options_default(void) {
-    return (omm_model_speaker_options){
-        .reply_tokens_max = REPLY_TOKENS, .room_tokens = ROOM_TOKENS, .seed = 1, .top_p = 1.0f};
-}
-
-static omm_sampler sampler_of(const omm_model_speaker_options *options) {
-    return (omm_sampler){.temperature = options->temperature,
-                         .top_k = options->top_k,
-                         .top_p = options->top_p,
-                         .min_p = options->min_p};
+    return (omm_model_speaker_options){.reply_tokens_max = REPLY_TOKENS,
+                                       .room_tokens = ROOM_TOKENS,
+                                       .seed = 1,
+                                       .sampler = omm_sampler_default()};
 }
 
 omm_err omm_model_speaker_check(const omm_model_speaker_options *options) {
-    const omm_sampler sampler = sampler_of(options);
-    OMM_TRY(omm_sampler_check(&sampler));
+    OMM_TRY(omm_sampler_check(&options->sampler));
     if (options->lookup > OMM_SPECULATOR_DRAFTS_MAX)
         return omm_raise(OMM_ERR_CONFIG, "%u proposals at once: at most %u", options->lookup,
                          OMM_SPECULATOR_DRAFTS_MAX);
@@ -196,11 +190,12 @@ static omm_err read_prompt(bool *interrupted, omm_model_speaker *s) {
 /* One answer's ids: each from the logits of the one before, or of several that were proposed. */
 typedef struct drawing {
     omm_sampler sampler;
+    size_t prompt_count;
     omm_speculator *sp; /* NULL: one by one */
 } drawing;
 
 static omm_err drawing_open(drawing *d, omm_model_speaker *s) {
-    *d = (drawing){.sampler = sampler_of(&s->options)};
+    *d = (drawing){.sampler = s->options.sampler, .prompt_count = omm_session_position(s->session)};
     d->sampler.rng = omm_rng_init(&s->seed, OMM_PURPOSE_SAMPLE, 0, s->replies++);
     if (s->constraint) omm_constraint_restart(s->constraint);
     if (s->options.lookup == 0) return OMM_OK;
@@ -224,8 +219,9 @@ static void drawing_close(drawing *d, omm_model_speaker *s) {
 static omm_err draw(uint32_t *id, drawing *d, omm_model_speaker *s, uint32_t i, uint32_t last) {
     if (d->sp) return omm_speculator_next(d->sp, id);
     if (i > 0) OMM_TRY(omm_session_append(s->session, &last, 1, s->logits, false));
-    return omm_sample_within(id, &d->sampler, s->constraint, s->logits, s->vocab,
-                             omm_session_position(s->session));
+    const omm_history before = {omm_session_ids(s->session), omm_session_position(s->session),
+                                d->prompt_count};
+    return omm_sample_within(id, &d->sampler, s->constraint, &before, s->logits, s->vocab);
 }
 
 static omm_err decode(omm_model_speaker *s, writing *w, drawing *d, omm_speaker_stop *stop) {

@@ -187,9 +187,11 @@ static void test_ways(base *b) {
         omm_session *session = NULL;
         uint64_t accepted = 0, left = 0, left_looked_up = 0;
         positions.positions_max = ways[i].positions;
-        options.temperature = ways[i].temperature;
-        options.top_k = ways[i].top_k;
-        options.top_p = ways[i].top_p;
+        options.sampler.temperature = ways[i].temperature;
+        options.sampler.top_k = ways[i].top_k;
+        options.sampler.top_p = ways[i].top_p;
+        if (i % 4 == 3) options.sampler.frequency_penalty = 1.0f;
+        if (i % 8 == 7) options.sampler.repeat_penalty = 1.3f;
         options.reply_tokens_max = ways[i].tokens;
         options.room_tokens = 8;
         omm_buf_init(&texts[i], 1 << 16);
@@ -227,7 +229,7 @@ static void test_form(base *b) {
                             "a schema"));
     CHECK_OK(omm_grammar_open_schema(&grammar, schema));
     options.grammar = grammar;
-    options.temperature = 1.0f;
+    options.sampler.temperature = 1.0f;
     for (uint32_t i = 0; i < 2; i++) {
         omm_buf_init(&texts[i], 1 << 16);
         options.lookup = 6 * i;
@@ -282,10 +284,10 @@ static void test_limits(base *b) {
     options.lookup = 65;
     CHECK_ERR(omm_model_speaker_check(&options), OMM_ERR_CONFIG);
     options.lookup = 0;
-    options.top_p = 0.0f;
+    options.sampler.top_p = 0.0f;
     CHECK_ERR(omm_model_speaker_check(&options), OMM_ERR_CONFIG);
-    options.top_p = 1.0f;
-    options.temperature = -1.0f;
+    options.sampler.top_p = 1.0f;
+    options.sampler.temperature = -1.0f;
     CHECK_ERR(omm_model_speaker_open(&s, b->session, b->tokenizer, 2048, &options), OMM_ERR_CONFIG);
     omm_buf_fini(&out);
 }

@@ -21,7 +21,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define PLAN_NOISE_BYTES ((uint64_t)1 << 20) /* of what is resident, from one plan to the next */
+#define PLAN_NOISE_BYTES ((uint64_t)2 << 20) /* of what is resident, from one plan to the next */
 
 static omm_buf recipe_of(uint32_t rank, float alpha, uint32_t targets, uint32_t rslora) {
     omm_recipe recipe = omm_recipe_default();

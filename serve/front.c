@@ -2,6 +2,8 @@
 #include "front.h"
 
 #include "answer.h"
+#include "cors.h"
+#include "tokens.h"
 
 #include "omm/mem.h"
 #include "omm/mhd.h"
@@ -73,14 +75,19 @@ static slot *slot_of(front *h, const struct MHD_Connection *is) {
 static const char s_json[] = "application/json", s_events[] = "text/event-stream";
 
 /* The response is taken. */
-static enum MHD_Result queue(struct MHD_Connection *c, unsigned status, const char *type,
-                             struct MHD_Response *r) {
+static enum MHD_Result queue(const front *h, struct MHD_Connection *c, unsigned status,
+                             const char *type, struct MHD_Response *r) {
     static const char *const headers[][2] = {{"Cache-Control", "no-store"},
                                              {"X-Content-Type-Options", "nosniff"}};
     if (!r) return MHD_NO;
-    enum MHD_Result ok = omm_mhd()->add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    enum MHD_Result ok =
+        status == MHD_HTTP_NO_CONTENT /* which has no content */
+            ? MHD_YES
+            : omm_mhd()->add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type);
     for (size_t i = 0; ok == MHD_YES && i < 2; i++)
         ok = omm_mhd()->add_response_header(r, headers[i][0], headers[i][1]);
+    if (ok == MHD_YES) ok = cors_mark(r, h->o, c);
+    if (ok == MHD_YES && status == MHD_HTTP_NO_CONTENT) ok = cors_mark_options(r);
     if (ok == MHD_YES && status == MHD_HTTP_UNAUTHORIZED)
         ok = omm_mhd()->add_response_header(r, "WWW-Authenticate", "Bearer");
     if (ok == MHD_YES && strcmp(type, s_events) == 0) /* a proxy would hold events back */
@@ -92,10 +99,10 @@ static enum MHD_Result queue(struct MHD_Connection *c, unsigned status, const ch
     return ok;
 }
 
-static enum MHD_Result queue_bytes(struct MHD_Connection *c, unsigned status, const char *type,
-                                   const omm_buf *text) {
+static enum MHD_Result queue_bytes(const front *h, struct MHD_Connection *c, unsigned status,
+                                   const char *type, const omm_buf *text) {
     return queue(
-        c, status, type,
+        h, c, status, type,
         omm_mhd()->create_response_from_buffer(text->size, text->data, MHD_RESPMEM_MUST_COPY));
 }
 
@@ -108,7 +115,7 @@ static enum MHD_Result queue_fault(front *h, struct MHD_Connection *c, const fau
                   OMM_LOG_STR("param", why->param ? why->param : "none"),
                   OMM_LOG_STR("code", why->code ? why->code : "none"));
     enum MHD_Result ok =
-        answer_fault(&text, why) == OMM_OK ? queue_bytes(c, why->status, s_json, &text) : MHD_NO;
+        answer_fault(&text, why) == OMM_OK ? queue_bytes(h, c, why->status, s_json, &text) : MHD_NO;
     omm_buf_fini(&text);
     return ok;
 }
@@ -146,6 +153,12 @@ static bool has_key(const front *h, struct MHD_Connection *c) {
 
 static bool is_ours(const front *h, struct MHD_Connection *c) {
     return h->o->api_key || omm_mhd_is_address(header_of(c, MHD_HTTP_HEADER_HOST));
+}
+
+static enum MHD_Result refuse_host(front *h, struct MHD_Connection *c) {
+    return queue_refusal(h, c, MHD_HTTP_FORBIDDEN, NULL,
+                         "this server answers to names of this machine alone; one with an API key "
+                         "answers to any");
 }
 
 static bool is_json(struct MHD_Connection *c) {
@@ -189,7 +202,7 @@ static enum MHD_Result send_page(front *h, struct MHD_Connection *c, const struc
         const bool stopping = p->put == put_health && work_is_stopped(h->work);
         const unsigned status = stopping ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_OK;
         work_count_status(h->work, status);
-        ok = queue_bytes(c, status, p->type, &out);
+        ok = queue_bytes(h, c, status, p->type, &out);
     }
     omm_buf_fini(&out);
     return ok;
@@ -202,7 +215,7 @@ static enum MHD_Result send_model(front *h, struct MHD_Connection *c, const char
     const omm_err err = answer_models(&out, h->o, name, h->created);
     if (err == OMM_OK) {
         work_count_status(h->work, MHD_HTTP_OK);
-        ok = queue_bytes(c, MHD_HTTP_OK, s_json, &out);
+        ok = queue_bytes(h, c, MHD_HTTP_OK, s_json, &out);
     } else {
         ok = queue_refusal(h, c, MHD_HTTP_NOT_FOUND, "model_not_found", omm_err_sentence());
     }
@@ -213,16 +226,35 @@ static enum MHD_Result send_model(front *h, struct MHD_Connection *c, const char
 static const char s_models[] = "/v1/models/";
 static const char s_chat[] = "/v1/chat/completions", s_text[] = "/v1/completions";
 
+/* What a POST may ask. */
+static const struct question {
+    const char *path;
+    bool is_chat;
+    /* Answered at once; NULL: by a job. */
+    bool (*answer)(omm_buf *out, fault *why, const omm_serve_options *o, omm_bytes body);
+} s_questions[] = {
+    {s_chat, true, NULL},
+    {s_text, false, NULL},
+    {"/tokenize", false, tokens_of_text},
+    {"/detokenize", false, tokens_to_text},
+};
+
+static const struct question *question_of(const char *path) {
+    for (size_t i = 0; i < sizeof s_questions / sizeof *s_questions; i++)
+        if (strcmp(path, s_questions[i].path) == 0) return &s_questions[i];
+    return NULL;
+}
+
 static enum MHD_Result get(front *h, struct MHD_Connection *c, const char *path) {
     for (size_t i = 0; i < sizeof s_pages / sizeof s_pages[0]; i++)
         if (strcmp(path, s_pages[i].path) == 0) return send_page(h, c, &s_pages[i]);
     if (strncmp(path, s_models, sizeof s_models - 1) == 0)
         return send_model(h, c, path + sizeof s_models - 1);
-    if (strcmp(path, s_chat) == 0 || strcmp(path, s_text) == 0)
+    if (question_of(path))
         return queue_refusal(h, c, MHD_HTTP_METHOD_NOT_ALLOWED, NULL, "POST is needed here");
     return queue_refusal(h, c, MHD_HTTP_NOT_FOUND, NULL,
                          "there is nothing here; what there is: GET /v1/models, /health, /metrics; "
-                         "POST /v1/chat/completions, /v1/completions");
+                         "POST /v1/chat/completions, /v1/completions, /tokenize, /detokenize");
 }
 
 /* ---- what is asked --------------------------------------------------------------------------- */
@@ -237,7 +269,7 @@ static ssize_t read_stream(void *ud, uint64_t at, char *out, size_t size) {
 
 static enum MHD_Result start_stream(slot *s) {
     work_count_status(s->of->work, MHD_HTTP_OK);
-    return queue(s->is, MHD_HTTP_OK, s_events,
+    return queue(s->of, s->is, MHD_HTTP_OK, s_events,
                  omm_mhd()->create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES,
                                                           read_stream, s, NULL));
 }
@@ -289,7 +321,7 @@ static enum MHD_Result send_answer(front *h, struct MHD_Connection *c, const vis
         err = omm_buf_append(&out, block, n);
     }
     enum MHD_Result ok = MHD_NO;
-    if (err == OMM_OK && out.size > 0) ok = queue_bytes(c, v->job->status, s_json, &out);
+    if (err == OMM_OK && out.size > 0) ok = queue_bytes(h, c, v->job->status, s_json, &out);
     omm_buf_fini(&out);
     return ok;
 }
@@ -314,23 +346,36 @@ static enum MHD_Result ask(front *h, struct MHD_Connection *c, visit *v, bool is
     return send_answer(h, c, v);
 }
 
+static enum MHD_Result answer_now(front *h, struct MHD_Connection *c, const visit *v,
+                                  const struct question *q) {
+    fault why = {0};
+    omm_buf out;
+    omm_buf_init(&out, 2 * TOKENS_TEXT_MAX); /* escaped */
+    enum MHD_Result ok = MHD_NO;
+    if (q->answer(&out, &why, h->o, omm_buf_view(&v->body))) {
+        work_count_status(h->work, MHD_HTTP_OK);
+        ok = queue_bytes(h, c, MHD_HTTP_OK, s_json, &out);
+    } else {
+        ok = queue_fault(h, c, &why);
+    }
+    omm_buf_fini(&out);
+    return ok;
+}
+
 /* Before the body: true where it may come, else *result is that of the refusal or the page. */
 static bool check_head(front *h, struct MHD_Connection *c, const char *path, bool is_post,
                        enum MHD_Result *result) {
-    const bool is_chat = strcmp(path, s_chat) == 0, is_text = strcmp(path, s_text) == 0;
     bool is_open = false;
     for (size_t i = 0; !is_post && i < sizeof s_pages / sizeof s_pages[0]; i++)
         is_open = is_open || (s_pages[i].is_open && strcmp(path, s_pages[i].path) == 0);
     if (!is_ours(h, c)) {
-        *result = queue_refusal(h, c, MHD_HTTP_FORBIDDEN, NULL,
-                                "this server answers to names of this machine alone; one with an "
-                                "API key answers to any");
+        *result = refuse_host(h, c);
     } else if (!is_open && !has_key(h, c)) {
         *result = queue_refusal(h, c, MHD_HTTP_UNAUTHORIZED, "invalid_api_key",
                                 "an API key is needed: Authorization: Bearer KEY");
     } else if (!is_post) {
         *result = get(h, c, path);
-    } else if (!is_chat && !is_text) {
+    } else if (!question_of(path)) {
         *result = get(h, c, "");
     } else if (!is_json(c)) {
         *result = queue_refusal(h, c, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, NULL,
@@ -342,12 +387,27 @@ static bool check_head(front *h, struct MHD_Connection *c, const char *path, boo
     return false;
 }
 
+/* A browser asks whether a page may ask.  It sends no key with that. */
+static enum MHD_Result answer_options(front *h, struct MHD_Connection *c) {
+    omm_buf none;
+    if (!is_ours(h, c)) return refuse_host(h, c);
+    if (!cors_allowed(h->o, header_of(c, MHD_HTTP_HEADER_ORIGIN)))
+        return queue_refusal(h, c, MHD_HTTP_FORBIDDEN, "origin_not_allowed",
+                             "pages of this origin may not ask here; the server's --cors names "
+                             "those that may");
+    work_count_status(h->work, MHD_HTTP_NO_CONTENT);
+    omm_buf_init(&none, 0);
+    return queue_bytes(h, c, MHD_HTTP_NO_CONTENT, s_json, &none);
+}
+
 static enum MHD_Result begin(front *h, struct MHD_Connection *c, const char *path,
                              const char *method, void **own) {
     enum MHD_Result result = MHD_NO;
     const bool is_get =
         strcmp(method, MHD_HTTP_METHOD_GET) == 0 || strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
     const bool is_post = strcmp(method, MHD_HTTP_METHOD_POST) == 0;
+    if (h->o->origin_count > 0 && strcmp(method, MHD_HTTP_METHOD_OPTIONS) == 0)
+        return answer_options(h, c);
     if (!is_get && !is_post)
         return queue_refusal(h, c, MHD_HTTP_METHOD_NOT_ALLOWED, NULL,
                              "GET and POST are known here");
@@ -375,7 +435,9 @@ static enum MHD_Result on_request(void *ud, struct MHD_Connection *c, const char
     if (s) s->asked = true;
     if (v->fault) return queue_body_fault(h, c, v->fault);
     if (v->job) return send_answer(h, c, v);
-    return ask(h, c, v, strcmp(path, s_chat) == 0);
+    const struct question *q = question_of(path);
+    OMM_ASSERT(q != NULL); /* check_head */
+    return q->answer ? answer_now(h, c, v, q) : ask(h, c, v, q->is_chat);
 }
 
 /* ---- connections ----------------------------------------------------------------------------- */

@@ -1,5 +1,8 @@
-/* request.c - see request.h.  One table has all members of both kinds of request. */
+/* request.c - see request.h.  One table has all members of both kinds of request that say something here; neutral.h those
+ * that do not. */
 #include "request.h"
+
+#include "neutral.h"
 
 #include "omm/json.h"
 #include "omm/mem.h"
@@ -30,20 +33,13 @@ static bool refuse(const reader *r, const char *param, const char *fmt, ...)
 static bool refuse(const reader *r, const char *param, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
-    *r->why = (fault){.status = 400, .type = "invalid_request_error", .param = param};
-    vsnprintf(r->why->message, sizeof r->why->message, fmt, args);
+    (void)fault_refuse_list(r->why, param, fmt, args);
     va_end(args);
     return false;
 }
 
-/* What our own functions say of what the client sent; want of memory is not his fault. */
 static bool refuse_err(const reader *r, const char *param, omm_err err) {
-    (void)refuse(r, param, "%s", omm_err_sentence());
-    if (err != OMM_ERR_NOMEM) return false;
-    r->why->status = 503;
-    r->why->type = "server_error";
-    r->why->param = NULL;
-    return false;
+    return fault_refuse_err(r->why, param, err);
 }
 
 /* ---- plain members --------------------------------------------------------------------------- */
@@ -95,12 +91,64 @@ static bool take_min_p(reader *r, const char *name, const json_t *value) {
     return read_f32(r, name, &r->out->sampler.min_p, value);
 }
 
+/* As other servers spell it: all, any, as many as there is room for. */
+static bool is_minus_one(const json_t *value) {
+    return json_is_integer(value) && json_integer_value(value) == -1;
+}
+
 static bool take_top_k(reader *r, const char *name, const json_t *value) {
-    return read_u32(r, name, &r->out->sampler.top_k, value, 0, UINT32_MAX);
+    r->out->sampler.top_k = 0;
+    return is_minus_one(value) || read_u32(r, name, &r->out->sampler.top_k, value, 0, UINT32_MAX);
+}
+
+static bool read_within(const reader *r, const char *name, float *out, const json_t *value,
+                        float min, float max) {
+    const double v = json_number_value(value);
+    if (!json_is_number(value) || v < (double)min || v > (double)max)
+        return refuse(r, name, "%s: accepted are numbers from %g to %g", name, (double)min,
+                      (double)max);
+    *out = (float)v;
+    return true;
+}
+
+static bool take_frequency(reader *r, const char *name, const json_t *value) {
+    return read_within(r, name, &r->out->sampler.frequency_penalty, value, -OMM_PENALTY_MAX,
+                       OMM_PENALTY_MAX);
+}
+
+static bool take_presence(reader *r, const char *name, const json_t *value) {
+    return read_within(r, name, &r->out->sampler.presence_penalty, value, -OMM_PENALTY_MAX,
+                       OMM_PENALTY_MAX);
+}
+
+static bool take_repeat(reader *r, const char *name, const json_t *value) {
+    return read_within(r, name, &r->out->sampler.repeat_penalty, value, OMM_REPEAT_PENALTY_MIN,
+                       OMM_REPEAT_PENALTY_MAX);
+}
+
+/* llama.cpp's: -1 are all. */
+static bool take_repeat_last(reader *r, const char *name, const json_t *value) {
+    r->out->sampler.repeat_last = OMM_REPEAT_LAST_ALL;
+    return is_minus_one(value) ||
+           read_u32(r, name, &r->out->sampler.repeat_last, value, 0, UINT32_MAX);
+}
+
+/* vLLM's and transformers': over all of the text.  Clients of many servers send 1 beside the others. */
+static bool take_repetition(reader *r, const char *name, const json_t *value) {
+    static const char *const others[] = {"repeat_penalty", "repeat_last_n"};
+    const bool is_off = json_is_number(value) && json_number_value(value) == 1.0;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (!json_is_number(json_object_get(r->root, others[i]))) continue;
+        if (!is_off) return refuse(r, name, "%s: %s says it already", name, others[i]);
+        return i == 0 || take_repeat(r, name, value);
+    }
+    r->out->sampler.repeat_last = OMM_REPEAT_LAST_ALL;
+    return take_repeat(r, name, value);
 }
 
 static bool take_seed(reader *r, const char *name, const json_t *value) {
     const json_int_t v = json_integer_value(value);
+    if (is_minus_one(value)) return true; /* one that is drawn */
     if (!json_is_integer(value) || v < 0 || v > (json_int_t)REQUEST_SEED_MAX)
         return refuse(r, name, "%s: accepted are whole numbers from 0 to 2^53", name);
     r->out->seed = (uint64_t)v;
@@ -112,7 +160,8 @@ static bool take_n(reader *r, const char *name, const json_t *value) {
 }
 
 static bool take_tokens_max(reader *r, const char *name, const json_t *value) {
-    return read_u32(r, name, &r->out->tokens_max, value, 1, UINT32_MAX);
+    r->out->tokens_max = 0;
+    return is_minus_one(value) || read_u32(r, name, &r->out->tokens_max, value, 1, UINT32_MAX);
 }
 
 static bool take_echo(reader *r, const char *name, const json_t *value) {
@@ -128,42 +177,9 @@ static bool take_top_logprobs(reader *r, const char *name, const json_t *value) 
 }
 
 static bool take_logprobs(reader *r, const char *name, const json_t *value) {
+    if (json_is_false(value)) return true; /* as a chat says it */
     r->out->logprobs = true;
     return read_u32(r, name, &r->out->top_logprobs, value, 0, REQUEST_TOP_LOGPROBS_MAX);
-}
-
-/* ---- what we have one value of --------------------------------------------------------------- */
-
-/* Penalties. */
-static bool need_zero(reader *r, const char *name, const json_t *value) {
-    if (json_is_number(value) && json_number_value(value) == 0.0) return true;
-    return refuse(r, name, "%s: not supported; accepted is 0", name);
-}
-
-static bool need_empty(reader *r, const char *name, const json_t *value) {
-    if (json_is_object(value) && json_object_size(value) == 0) return true;
-    if (json_is_string(value) && json_string_length(value) == 0) return true;
-    return refuse(r, name, "%s: not supported", name);
-}
-
-/* best_of: the best of one is that one. */
-static bool need_one(reader *r, const char *name, const json_t *value) {
-    if (json_is_integer(value) && json_integer_value(value) == 1) return true;
-    return refuse(r, name, "%s: not supported; accepted is 1", name);
-}
-
-static bool need_texts(reader *r, const char *name, const json_t *value) {
-    const char *one = json_string_value(json_array_get(value, 0));
-    if (json_array_size(value) == 1 && one && strcmp(one, "text") == 0) return true;
-    return refuse(r, name, "%s: accepted is [\"text\"]", name);
-}
-
-/* It concerns others than the text. */
-static bool leave(reader *r, const char *name, const json_t *value) {
-    (void)r;
-    (void)name;
-    (void)value;
-    return true;
 }
 
 /* ---- response_format ------------------------------------------------------------------------- */
@@ -602,21 +618,14 @@ static const struct member {
     {"logprobs", CHAT, take_chat_logprobs},
     {"top_logprobs", CHAT, take_top_logprobs},
     {"logprobs", TEXT, take_logprobs},
-    {"presence_penalty", BOTH, need_zero},
-    {"frequency_penalty", BOTH, need_zero},
-    {"logit_bias", BOTH, need_empty},
-    {"suffix", TEXT, need_empty},
-    {"best_of", TEXT, need_one},
+    {"presence_penalty", BOTH, take_presence},
+    {"frequency_penalty", BOTH, take_frequency},
+    {"repeat_penalty", BOTH, take_repeat},
+    {"repeat_last_n", BOTH, take_repeat_last},
+    {"repetition_penalty", BOTH, take_repetition},
     {"response_format", CHAT, take_format},
-    {"modalities", CHAT, need_texts},
     {"reasoning_effort", CHAT, take_effort},
     {"chat_template_kwargs", CHAT, take_template_kwargs},
-    {"user", BOTH, leave},
-    {"metadata", BOTH, leave},
-    {"store", CHAT, leave},
-    {"service_tier", CHAT, leave},
-    {"safety_identifier", CHAT, leave},
-    {"prompt_cache_key", CHAT, leave},
 };
 
 static const struct member *find_member(const char *name, bool is_chat) {
@@ -630,10 +639,19 @@ static bool unknown(const reader *r, const char *name) {
     char list[400] = "";
     size_t at = 0;
     for (size_t i = 0; i < sizeof s_members / sizeof s_members[0] && at < sizeof list; i++)
-        if ((s_members[i].kinds & (r->out->is_chat ? CHAT : TEXT)) && s_members[i].take != leave)
+        if (s_members[i].kinds & (r->out->is_chat ? CHAT : TEXT))
             at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "",
                                    s_members[i].name);
     return refuse(r, NULL, "%.60s: not known here; accepted: %s", name, list);
+}
+
+/* That it is one that changes nothing. */
+static bool check_neutral(const reader *r, const char *name, const json_t *value) {
+    const neutral *n = neutral_find(name, r->out->is_chat);
+    if (!n) return unknown(r, name);
+    if (neutral_has(n, value)) return true;
+    return refuse(r, n->name, "%s: not supported; accepted: %s", n->name,
+                  n->values[0] ? n->values : "null");
 }
 
 static bool read_members(reader *r) {
@@ -641,8 +659,8 @@ static bool read_members(reader *r) {
     json_t *value = NULL;
     json_object_foreach(r->root, name, value) {
         const struct member *m = find_member(name, r->out->is_chat);
-        if (!m) return unknown(r, name);
-        if (m->take && !json_is_null(value) && !m->take(r, m->name, value)) return false;
+        if (!m && !check_neutral(r, name, value)) return false;
+        if (m && m->take && !json_is_null(value) && !m->take(r, m->name, value)) return false;
     }
     return true;
 }

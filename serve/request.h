@@ -1,12 +1,14 @@
 /* request.h - what a client asks for, from the body of a POST: checked, with its prompts as token ids.
  *
  * Every member is known or refused by name, for what is left out in silence changes a text in silence.  Those that concern
- * others than the text (user, metadata, store, ...) are known and do nothing.
+ * others than the text, or say what holds here anyway, are known and do nothing (neutral.h).
  *
  * Depends on: engine.  Threads: no shared state.
  */
 #ifndef SERVE_REQUEST_H
 #define SERVE_REQUEST_H
+
+#include "fault.h"
 
 #include "omm/chat_turns.h"
 #include "omm/grammar.h"
@@ -19,15 +21,6 @@
 #define REQUEST_TOP_LOGPROBS_MAX 20u
 #define REQUEST_LOGPROBS_MAX (1u << 16)      /* of a whole answer: about 1 KiB each */
 #define REQUEST_SEED_MAX ((uint64_t)1 << 53) /* what JSON's readers have exactly */
-
-/* Why a request is refused, as OpenAI's API says it. */
-typedef struct fault {
-    unsigned status;   /* of HTTP: 400, 404, ... */
-    const char *type;  /* "invalid_request_error" */
-    const char *code;  /* "model_not_found", or NULL */
-    const char *param; /* the member; NULL: none */
-    char message[512];
-} fault;
 
 typedef struct request {
     bool is_chat, stream, include_usage, echo;

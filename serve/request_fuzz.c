@@ -2,6 +2,7 @@
 #include "omm/mem.h"
 #include "request.h"
 #include "test_served.h"
+#include "tokens.h"
 
 #include <string.h>
 
@@ -32,6 +33,16 @@ static void check_texts(const request *r, const served *s) {
     }
 }
 
+static void check_tokens(bool is_text, omm_bytes body) {
+    fault why = {0};
+    omm_buf out;
+    omm_buf_init(&out, 2 * TOKENS_TEXT_MAX);
+    const bool ok = is_text ? tokens_of_text(&out, &why, &s_served.options, body)
+                            : tokens_to_text(&out, &why, &s_served.options, body);
+    OMM_ASSERT(ok ? out.size > 0 : why.status >= 400 && why.message[0] != 0);
+    omm_buf_fini(&out);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     fault why = {0};
     if (!s_request) {
@@ -40,6 +51,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         OMM_ASSERT(s_request != NULL);
     }
     if (size < 1) return 0;
+    if (data[0] == 't' || data[0] == 'd') {
+        check_tokens(data[0] == 't', omm_bytes_of(data + 1, size - 1));
+        return 0;
+    }
     const bool is_chat = data[0] & 1;
     if (request_read(s_request, &why, &s_served.options, is_chat, omm_bytes_of(data + 1, size - 1),
                      7)) {

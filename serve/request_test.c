@@ -45,8 +45,9 @@ static const refusal s_refusals[] = {
     {true, "[]", 400, NULL, "the body is no JSON object"},
     {true, "{}", 400, "messages", "a list of 1 to 1024 messages"},
     {false, "{}", 400, "prompt", "a text is needed, or a list of token ids"},
-    {true, "{" TURN ", \"typical_p\": 0.1}", 400, NULL,
-     "typical_p: not known here; accepted: model, "},
+    {true, "{" TURN ", \"temprature\": 0.1}", 400, NULL,
+     "temprature: not known here; accepted: model, "},
+    {true, "{" TURN ", \"temprature\": null}", 400, NULL, "temprature: not known here"},
     {true, "{" TURN ", \"min_p\": 1.5}", 400, NULL, "min-p 1.5: must be 0 to 1"},
     {true, "{" TURN ", \"prompt\": \"x\"}", 400, NULL, "prompt: not known here"},
     {false, "{\"prompt\": \"x\", \"messages\": []}", 400, NULL, "messages: not known here"},
@@ -58,8 +59,8 @@ static const refusal s_refusals[] = {
     {true, "{" TURN ", \"temperature\": -1}", 400, NULL, "temperature -1: must be 0 to 100"},
     {true, "{" TURN ", \"temperature\": \"1\"}", 400, "temperature", "a number is needed"},
     {true, "{" TURN ", \"top_p\": 0}", 400, NULL, "top-p 0"},
-    {true, "{" TURN ", \"top_k\": -1}", 400, "top_k", "whole numbers from 0"},
-    {true, "{" TURN ", \"seed\": -1}", 400, "seed", "from 0 to 2^53"},
+    {true, "{" TURN ", \"top_k\": -2}", 400, "top_k", "whole numbers from 0"},
+    {true, "{" TURN ", \"seed\": -2}", 400, "seed", "from 0 to 2^53"},
     {true, "{" TURN ", \"seed\": 9007199254740993}", 400, "seed", "from 0 to 2^53"},
     {true, "{" TURN ", \"seed\": 1.5}", 400, "seed", "from 0 to 2^53"},
     {true, "{" TURN ", \"n\": 0}", 400, "n", "from 1 to 64"},
@@ -77,7 +78,22 @@ static const refusal s_refusals[] = {
     {true, "{" TURN ", \"logprobs\": true, \"top_logprobs\": 21}", 400, "top_logprobs", "to 20"},
     {false, "{\"prompt\": \"x\", \"echo\": true, \"logprobs\": 20, \"n\": 64, \"max_tokens\": 48}",
      400, "logprobs", "logprobs: 65856 of them in one answer"},
-    {true, "{" TURN ", \"presence_penalty\": 0.5}", 400, "presence_penalty", "accepted is 0"},
+    {true, "{" TURN ", \"presence_penalty\": 2.5}", 400, "presence_penalty",
+     "presence_penalty: accepted are numbers from -2 to 2"},
+    {false, "{\"prompt\": \"x\", \"frequency_penalty\": -2.01}", 400, "frequency_penalty",
+     "frequency_penalty: accepted are numbers from -2 to 2"},
+    {true, "{" TURN ", \"frequency_penalty\": \"1\"}", 400, "frequency_penalty", "numbers from"},
+    {true, "{" TURN ", \"frequency_penalty\": 1e300}", 400, "frequency_penalty", "numbers from"},
+    {true, "{" TURN ", \"repeat_penalty\": 0}", 400, "repeat_penalty", "from 0.01 to 100"},
+    {true, "{" TURN ", \"repeat_penalty\": 0, \"repeat_last_n\": 0}", 400, "repeat_penalty",
+     "from 0.01 to 100"},
+    {true, "{" TURN ", \"repetition_penalty\": -1}", 400, "repetition_penalty", "from 0.01 to 100"},
+    {true, "{" TURN ", \"repeat_last_n\": -2}", 400, "repeat_last_n", "whole numbers from 0"},
+    {true, "{" TURN ", \"repeat_last_n\": 1.5}", 400, "repeat_last_n", "whole numbers from 0"},
+    {true, "{" TURN ", \"repetition_penalty\": 1.1, \"repeat_penalty\": 1.1}", 400,
+     "repetition_penalty", "repetition_penalty: repeat_penalty says it already"},
+    {true, "{" TURN ", \"repeat_last_n\": 9, \"repetition_penalty\": 1.1}", 400,
+     "repetition_penalty", "repetition_penalty: repeat_last_n says it already"},
     {true, "{" TURN ", \"logit_bias\": {\"1\": 2}}", 400, "logit_bias", "not supported"},
     {true, "{" TURN ", \"response_format\": {\"type\": \"yaml\"}}", 400, "response_format",
      "{\"type\": \"text\"}, {\"type\": \"json_object\"} and {\"type\": \"json_schema\""},
@@ -111,7 +127,8 @@ static const refusal s_refusals[] = {
      400, "reasoning_effort", "says it already"},
     {false, "{\"prompt\": \"x\", \"reasoning_effort\": \"none\"}", 400, NULL, "not known here"},
     {true, "{" TURN ", \"modalities\": [\"audio\"]}", 400, "modalities", "[\"text\"]"},
-    {false, "{\"prompt\": \"x\", \"best_of\": 2}", 400, "best_of", "accepted is 1"},
+    {false, "{\"prompt\": \"x\", \"best_of\": 2}", 400, "best_of",
+     "best_of: not supported; accepted: 1"},
     {false, "{\"prompt\": \"x\", \"suffix\": \"y\"}", 400, "suffix", "not supported"},
     {true, "{" TURN ", \"tool_choice\": \"required\"}", 400, "tool_choice", "there are no tools"},
     {true, "{" TURN ", " TOOLS ", \"tool_choice\": {\"function\": {\"name\": \"x\"}}}", 400,
@@ -235,6 +252,122 @@ static void test_members(const served *s) {
     request_fini(s_request);
     accepts(s, false, "{\"prompt\": [5, 6], \"stop\": null, \"logprobs\": 0}");
     CHECK(r->prompt_count == 1 && r->prompts[0].count == 2 && r->logprobs);
+    request_fini(s_request);
+}
+
+/* Those of a request are its own; what it does not say is the server's. */
+static void test_penalties(const served *s) {
+    const omm_sampler *got = &s_request->sampler;
+    served of = *s;
+    accepts(s, true, "{" TURN "}");
+    CHECK(!omm_sampler_penalises(got) && got->repeat_last == 64);
+    request_fini(s_request);
+    accepts(s, true,
+            "{" TURN ", \"presence_penalty\": -2, \"frequency_penalty\": 0.5, \"repeat_penalty\": "
+            "1.25, \"repeat_last_n\": 9}");
+    CHECK(got->presence_penalty == -2.0f && got->frequency_penalty == 0.5f);
+    CHECK(got->repeat_penalty == 1.25f && got->repeat_last == 9);
+    request_fini(s_request);
+    accepts(s, false, "{\"prompt\": \"x\", \"repeat_penalty\": 1.25, \"repeat_last_n\": -1}");
+    CHECK(got->repeat_penalty == 1.25f && got->repeat_last == OMM_REPEAT_LAST_ALL);
+    request_fini(s_request);
+    accepts(s, false, "{\"prompt\": \"x\", \"repetition_penalty\": 1.5}");
+    CHECK(got->repeat_penalty == 1.5f && got->repeat_last == OMM_REPEAT_LAST_ALL);
+    request_fini(s_request);
+    of.options.sampler.frequency_penalty = 1.0f;
+    of.options.sampler.repeat_penalty = 1.5f;
+    of.options.sampler.repeat_last = 5;
+    accepts(&of, true, "{" TURN ", \"repeat_penalty\": null}");
+    CHECK(got->frequency_penalty == 1.0f && got->repeat_penalty == 1.5f && got->repeat_last == 5);
+    request_fini(s_request);
+    accepts(&of, true, "{" TURN ", \"frequency_penalty\": 0, \"repeat_penalty\": 1}");
+    CHECK(!omm_sampler_penalises(got));
+    request_fini(s_request);
+    of.options.sampler.frequency_penalty = 0.0f;
+    accepts(&of, true, "{" TURN ", \"repetition_penalty\": 1, \"repeat_penalty\": 1.25}");
+    CHECK(got->repeat_penalty == 1.25f && got->repeat_last == 5);
+    request_fini(s_request);
+    accepts(&of, true, "{" TURN ", \"repeat_last_n\": 7, \"repetition_penalty\": 1.0}");
+    CHECK(!omm_sampler_penalises(got) && got->repeat_last == 7);
+    request_fini(s_request);
+}
+
+/* What clients say of themselves; `other`: what would change a text, of the same member. */
+static const struct {
+    bool is_chat;
+    const char *name, *neutral, *other; /* NULL: nothing would */
+} s_neutral[] = {
+    {true, "user", "\"x\"", NULL},
+    {true, "metadata", "{\"a\": \"b\"}", NULL},
+    {true, "store", "true", NULL},
+    {false, "service_tier", "\"auto\"", NULL},
+    {true, "prediction", "{\"type\": \"content\", \"content\": \"x\"}", NULL},
+    {true, "cache_prompt", "false", NULL},
+    {true, "verbosity", "\"medium\"", "\"low\""},
+    {true, "logit_bias", "{}", "{\"5\": 1}"},
+    {true, "best_of", "1", "2"},
+    {true, "modalities", "[\"text\"]", "[\"text\", \"audio\"]"},
+    {true, "functions", "[]", "[{\"name\": \"a\"}]"},
+    {true, "audio", "null", "{\"voice\": \"x\"}"},
+    {false, "suffix", "\"\"", "\"x\""},
+    {false, "suffix", "null", "0"},
+    {true, "typical_p", "1", "0.9"},
+    {true, "typical_p", "1.0", "true"},
+    {true, "typ_p", "1", "1.01"},
+    {true, "mirostat", "0", "2"},
+    {true, "mirostat_tau", "5.0", NULL},
+    {true, "tfs_z", "1", "0"},
+    {true, "n_keep", "-1", "5"},
+    {true, "top_n_sigma", "-1.0", "1"},
+    {true, "dry_multiplier", "0", "0.8"},
+    {true, "dry_sequence_breakers", "[\"\\n\"]", NULL},
+    {true, "xtc_probability", "0.0", "0.5"},
+    {true, "dynatemp_range", "0", "0.5"},
+    {true, "samplers", "[]", "[\"top_k\"]"},
+    {true, "grammar", "\"\"", "\"root ::= x\""},
+    {true, "reasoning_format", "\"auto\"", "\"none\""},
+    {true, "ignore_eos", "false", "true"},
+    {true, "min_tokens", "0", "4"},
+    {false, "length_penalty", "1.0", "2"},
+    {false, "skip_special_tokens", "true", "false"},
+    {true, "add_special_tokens", "false", "true"},
+    {false, "add_special_tokens", "true", "false"},
+    {true, "guided_json", "null", "{}"},
+    {true, "echo", "false", "true"},
+};
+
+/* A request of this member alone. */
+static void put_member(char out[256], size_t i, const char *value) {
+    snprintf(out, 256, "{%s, \"%s\": %s}", s_neutral[i].is_chat ? TURN : "\"prompt\": \"x\"",
+             s_neutral[i].name, value);
+}
+
+static void test_neutral(const served *s) {
+    char body[256], words[64];
+    fault why;
+    for (size_t i = 0; i < sizeof s_neutral / sizeof *s_neutral; i++) {
+        const bool is_chat = s_neutral[i].is_chat;
+        put_member(body, i, s_neutral[i].neutral);
+        accepts(s, is_chat, body);
+        CHECK(!omm_sampler_penalises(&s_request->sampler) && s_request->seed == DRAWN);
+        request_fini(s_request);
+        if (!s_neutral[i].other) continue;
+        put_member(body, i, s_neutral[i].other);
+        snprintf(words, sizeof words, "%s: not supported; accepted: ", s_neutral[i].name);
+        if (reads(s, &why, is_chat, body) || why.status != 400 || !why.param ||
+            strcmp(why.param, s_neutral[i].name) != 0 ||
+            strstr(why.message, words) != why.message) {
+            fprintf(stderr, "%s: %s\n", body, why.message);
+            exit(1);
+        }
+        request_fini(s_request);
+    }
+    /* -1, as others say all, any, no limit */
+    accepts(s, false,
+            "{\"prompt\": \"x\", \"top_k\": -1, \"seed\": -1, \"max_tokens\": -1, \"logprobs\": "
+            "false}");
+    CHECK(s_request->sampler.top_k == 0 && s_request->seed == DRAWN && !s_request->logprobs);
+    CHECK_EQ(s_request->tokens_max, 0);
     request_fini(s_request);
 }
 
@@ -479,6 +612,8 @@ int main(void) {
     test_refused(&s);
     test_many_tools(&s);
     test_members(&s);
+    test_penalties(&s);
+    test_neutral(&s);
     test_thinking(&s);
     test_formats(&s);
     test_tools(&s);

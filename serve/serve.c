@@ -1,6 +1,7 @@
 /* serve.c - see omm/serve.h: what is served, and the two threads that do it. */
 #include "omm/serve.h"
 
+#include "cors.h"
 #include "front.h"
 #include "omm/mem.h"
 
@@ -37,10 +38,15 @@ static omm_err check_name(const omm_serve_options *o, size_t index, const char *
     return OMM_OK;
 }
 
+bool omm_serve_is_address(const char *listen) {
+    return omm_mhd_can_listen(listen);
+}
+
 omm_err omm_serve_check(const omm_serve_options *o) {
     for (size_t i = 0; i <= o->adapter_count; i++)
         OMM_TRY(check_name(o, i, i ? o->adapters[i - 1].name : o->name));
     if (o->api_key && !o->api_key[0]) return omm_raise(OMM_ERR_CONFIG, "an empty API key is none");
+    for (size_t i = 0; i < o->origin_count; i++) OMM_TRY(cors_check(o->origins[i]));
     return omm_sampler_check(&o->sampler);
 }
 

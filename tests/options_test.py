@@ -38,6 +38,11 @@ for more, says in ((["--draft", MODEL, "--lookup"], "--draft or --lookup: one of
                    (["--min-p", 0.1], "--min-p: nothing is drawn at temperature 0"),
                    (["--min-p", 1.5, "--temp", 1], "min-p 1.5: must be 0 to 1"),
                    (["--min-p", -0.1, "--temp", 1], "min-p -0.1: must be 0 to 1"),
+                   (["--frequency-penalty", 2.5], "frequency-penalty 2.5: must be -2 to 2"),
+                   (["--presence-penalty", -3], "presence-penalty -3: must be -2 to 2"),
+                   (["--repeat-penalty", 0], "repeat-penalty 0: must be 0.01 to 100"),
+                   (["--repeat-last-n", 32], "--repeat-last-n 32 with --repeat-penalty 1: together they change nothing"),
+                   (["--repeat-last-n", 0, "--repeat-penalty", 1.5], "--repeat-last-n 0 with --repeat-penalty 1.5: together they change nothing"),
                    (["--system", "Be brief."], "--system: together with --chat"),
                    (["--stop", "a", "--stop", "", "--chat"], "a stop text of 0 bytes"),
                    (["--stop", "a"] * 33, "--stop TEXT: 'a'; accepted: at most 32 of them"),
@@ -47,6 +52,7 @@ for more, says in ((["--draft", MODEL, "--lookup"], "--draft or --lookup: one of
 for more, says in ((["--docs", "/nowhere"], "/nowhere"), (["--top-k", 5], "--top-k: nothing is drawn at temperature 0"),
                    (["--drafts", 3], "--drafts: together with --lookup"), (["--lookup", "--drafts", 65], "--drafts 65: accepted are 1 to 64"),
                    (["--top-p", 2, "--temp", 1], "top-p 2: must be above 0"), (["--min-p", 2, "--temp", 1], "min-p 2: must be 0 to 1"), (["--temp", -1], "temperature -1: must be 0 to 100"),
+                   (["--frequency-penalty", "nan"], "frequency-penalty X: 'nan'"), (["--repeat-last-n", 32], "--repeat-last-n 32 with"),
                    (["-n", 0], "-n 0: an answer has at least 1 token"), (["-c", 96], "-c 96: room for an answer takes 96"), (["--calls", 0], "--calls 0")):
     refused([*CHAT, *more], says, stdin="Hi\n")
 for more, says in (([], "which text"), (["-f", "/nowhere"], "/nowhere"), (["-f", "README.md", "--window", 1], "--window 1"),
@@ -113,6 +119,24 @@ with tempfile.TemporaryDirectory(prefix="omm-options-") as folder:
     done = run("bench", "--train", "-m", damaged)
     found.check(done.returncode == 3 and "damaged.gguf: tensor" in done.stderr, f"bench --train of a damaged model: {done}")
 
+# Penalties: a text goes round in circles less, greedy or drawn, with proposals or without; each of them counts, and none at its neutral value.
+CIRCLES = "12 12 12 12 12 12 12 12 12", "Once upon a time there was a dog. The dog was a good dog, and the dog"
+
+
+def circles(*how):
+    return [json.loads(run(*GENERATE, "-n", 40, "--json", *how, prompt).stdout)["ids"] for prompt in CIRCLES]
+
+
+plain, texts = circles(), {}
+for how in (["--frequency-penalty", 0.8], ["--presence-penalty", 1.5], ["--repeat-penalty", 1.4], ["--repeat-penalty", 1.4, "--repeat-last-n", 4],
+            ["--frequency-penalty", 0.5, "--repeat-penalty", 1.2, "--temp", 1.5, "--seed", 5]):
+    texts[" ".join(map(str, how))] = ids = circles(*how)
+    for more in ["--lookup"], ["--draft", MODEL]:
+        found.check(circles(*how, *more) == ids, f"{how}: {more} changes the text")
+found.check(len({json.dumps(ids) for ids in [plain, *texts.values()]}) == 6, f"penalties that change nothing: {plain} {texts}")
+found.check(len(plain[0]) > 2 * len(texts["--frequency-penalty 0.8"][0]), f"as often with a penalty: {plain} {texts}")
+found.check(circles("--frequency-penalty", 0, "--presence-penalty", 0, "--repeat-penalty", 1) == plain, f"neutral penalties are not {plain}")
+
 # The help has each default that is not plain.
 for command, defaults in (("generate", {"--activations": "q8", "-c": "the model's, at most 4096", "--top-k": "default", "--top-p": "default", "--min-p": "default"}),
                           ("chat", {"--activations": "q8", "-c": "the model's, at most 4096", "-m": "that of the repository, from its folder"}),
@@ -126,10 +150,11 @@ for command, defaults in (("generate", {"--activations": "q8", "-c": "the model'
 # A chat draws as it is told: from one id it is the likeliest, and proposals are of the same text.
 QUESTIONS = "What is 47 times 86?\nSay: to be or not to be, to be or not to be.\n"
 told = {" ".join(map(str, more)): run(*CHAT, "--stats", *more, stdin=QUESTIONS)
-        for more in ([], ["--temp", 2], ["--temp", 2, "--top-k", 1], ["--temp", 2, "--top-p", 1e-6], ["--temp", 2, "--min-p", 1], ["--lookup"], ["--lookup", "--drafts", 16])}
+        for more in ([], ["--temp", 2], ["--temp", 2, "--top-k", 1], ["--temp", 2, "--top-p", 1e-6], ["--temp", 2, "--min-p", 1], ["--repeat-penalty", 1.5],
+                     ["--lookup"], ["--lookup", "--drafts", 16])}
 plain = told.pop("").stdout
 for more, done in told.items():
-    found.check(done.returncode == 0 and (done.stdout == plain) == (more != "--temp 2"), f"chat {more}: {done.stdout}{done.stderr}")
+    found.check(done.returncode == 0 and (done.stdout == plain) == (more != "--temp 2" and "penalty" not in more), f"chat {more}: {done.stdout}{done.stderr}")
     accepted = [int(n) for n in re.findall(r"(\d+) of them proposed before\n", done.stderr)]
     found.check(len(accepted) == 2 * ("--lookup" in more) and (sum(accepted) > 0) == ("--lookup" in more), f"chat {more}: {done.stderr}")
 

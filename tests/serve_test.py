@@ -162,6 +162,92 @@ def test_json(folder):
     check(list(said) == list(SCHEMA["properties"]), done.stdout)
 
 
+def test_penalties(folder):
+    """Texts of `generate` with the same penalties, alone and beside others; those of the server where a request says nothing."""
+    prompt = "12 12 12 12 12 12 12 12 12"
+    ways = ({}, {"frequency_penalty": 0.8}, {"presence_penalty": 1.5, "temperature": 1.2}, {"repeat_penalty": 1.4},
+            {"repeat_penalty": 1.4, "repeat_last_n": 4}, {"frequency_penalty": 0.5, "repeat_penalty": 1.2, "temperature": 1.5})
+    want = []
+    for way in ways:
+        options = [str(x) for name, value in {"temperature": 0, **way}.items() for x in ("--" + name.replace("temperature", "temp").replace("_", "-"), value)]
+        want.append(generate("-n", "30", "--seed", "3", *options, prompt))
+    check(len(set(want)) == len(ways), "penalties that change nothing:", want)
+    bodies = [{"prompt": prompt, "temperature": 0, "seed": 3, "max_tokens": 30, **way} for way in ways]
+    server, default = Server("--parallel", "4"), Server("--repeat-penalty", "1.4", "--repeat-last-n", "4")
+    got = [None] * len(bodies) * 2
+
+    def ask(i):
+        got[i] = server.ask("/v1/completions", bodies[i % len(bodies)])["choices"][0]["text"]
+
+    for i in range(len(bodies)):
+        ask(i)
+    clients = [threading.Thread(target=ask, args=(len(bodies) + i,)) for i in range(len(bodies))]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+    check(got == want * 2, got, "not", want)
+    got = default.ask("/v1/completions", bodies[0])
+    check(got["choices"][0]["text"] == want[4], got, want)
+    plain = server.ask("/v1/completions", bodies[0])
+    check(plain["system_fingerprint"] != got["system_fingerprint"], "servers of other texts have one fingerprint:", got)
+    off = default.ask("/v1/completions", {**bodies[0], "repetition_penalty": 1})
+    check(off["choices"][0]["text"] == want[0], off, want)
+    with contextlib.closing(server.connection()) as c:
+        c.request("POST", "/v1/completions", json.dumps({**bodies[1], "stream": True}), {"Content-Type": "application/json"})
+        parts = [json.loads(line)["choices"][0]["text"] for line in stream_lines(c.getresponse()) if line != "[DONE]"]
+    check("".join(parts) == want[1], parts, want)
+    for name, value in ("frequency_penalty", 2.5), ("presence_penalty", "much"), ("repeat_penalty", 0), ("repeat_last_n", -2), ("repetition_penalty", 0):
+        error = server.ask("/v1/completions", {**bodies[0], name: value}, 400)["error"]
+        check(error["param"] == name and error["message"].startswith(f"{name}: accepted are"), error)
+    server.end()
+    default.end()
+
+
+# What clients send by themselves, whatever a user asks for: openai-python and LangChain, Continue, Open WebUI by LiteLLM, llama.cpp's own page, vLLM's.
+CLIENTS = ({"frequency_penalty": 0, "presence_penalty": 0, "n": 1, "logit_bias": {}, "user": "u", "store": False, "metadata": {}, "service_tier": "auto",
+            "parallel_tool_calls": True, "verbosity": "medium", "reasoning_effort": "medium", "prediction": None, "tools": None, "stop": None},
+           {"max_tokens": 9, "top_p": 1, "frequency_penalty": 0.0, "presence_penalty": 0.0, "stop": [], "best_of": 1, "cache_prompt": True, "top_k": -1, "min_p": 0},
+           {"cache_prompt": True, "dynatemp_range": 0, "dynatemp_exponent": 1, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "xtc_probability": 0,
+            "xtc_threshold": 0.1, "typ_p": 1, "repeat_last_n": 64, "repeat_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0, "dry_multiplier": 0,
+            "dry_base": 1.75, "dry_allowed_length": 2, "dry_penalty_last_n": -1, "max_tokens": -1, "timings_per_token": False, "reasoning_format": "auto",
+            "mirostat": 0, "typical_p": 1, "seed": -1, "samplers": []},
+           {"repetition_penalty": 1.0, "length_penalty": 1.0, "ignore_eos": False, "min_tokens": 0, "skip_special_tokens": True,
+            "spaces_between_special_tokens": True, "add_generation_prompt": True, "guided_json": None, "echo": False, "top_k": -1})
+
+
+def test_clients(folder):
+    """What they send is let through where it says what holds anyway; browsers' pages that are named may ask; ids of texts."""
+    ui = "https://ui.example:3000"
+    server = Server("--cors", "http://localhost:1", "--cors", ui)
+    body = {"messages": [{"role": "user", "content": "Hello!"}], "temperature": 0}
+    want = server.ask("/v1/chat/completions", body)["choices"]
+    for more in CLIENTS:
+        got = server.ask("/v1/chat/completions", {**body, **more})["choices"]
+        check(got[0]["message"] == want[0]["message"], more, got, "not", want)
+    for more in {"mirostat": 2}, {"typical_p": 0.5}, {"best_of": 2}, {"ignore_eos": True}, {"dry_multiplier": 0.8}, {"grammar": "root ::= [0-9]"}:
+        error = server.ask("/v1/chat/completions", {**body, **more}, 400)["error"]
+        check(error["param"] in more and "not supported; accepted: " in error["message"], error)
+    for origin, allowed in (ui, ui), ("https://evil.example", None):
+        asked = {"Origin": origin, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
+        for method, path, status in ("OPTIONS", "/v1/chat/completions", 204 if allowed else 403), ("GET", "/v1/models", 200), ("GET", "/none", 404):
+            with contextlib.closing(server.connection()) as c:
+                c.request(method, path, headers=asked)
+                answer = c.getresponse()
+                answer.read()
+            check(answer.status == status and answer.getheader("Access-Control-Allow-Origin") == allowed, origin, method, path, answer.getheaders())
+    ids = server.ask("/tokenize", {"content": "12 * 7 = 84"})["tokens"]
+    check(len(ids) > 2 and server.ask("/detokenize", {"tokens": ids}) == {"content": "12 * 7 = 84"}, ids)
+    text = server.ask("/v1/completions", {"prompt": "12 * 7 =", "temperature": 0, "max_tokens": 4})
+    again = server.ask("/v1/completions", {"prompt": server.ask("/tokenize", {"content": "12 * 7 =", "add_special": True})["tokens"], "temperature": 0, "max_tokens": 4})
+    check(text["choices"][0]["text"] == again["choices"][0]["text"] and text["usage"]["prompt_tokens"] == again["usage"]["prompt_tokens"], text, again)
+    check(server.ask("/tokenize", {"text": "x"}, 400)["error"]["message"].startswith("text: not known here"), "an unknown member")
+    check(server.get("/tokenize")[0] == 405, "GET of /tokenize")
+    server.ask("/detokenize", {"tokens": [1] * 200_000}, 413)
+    log = server.end()
+    check("evil" not in log, log)
+
+
 def stream_lines(answer):
     for line in iter(answer.readline, b""):
         if line.startswith(b"data: "):
@@ -297,6 +383,9 @@ def test_key(folder):
     server = Server("--api-key-file", key, "--name", "mine:1")
     check(server.get("/v1/models")[0] == 401 and server.get("/health") == (200, '{"status":"ok"}\n'), "without a key")
     check(json.loads(server.get("/v1/models/mine:1", Authorization="Bearer sesame")[1])["id"] == "mine:1", "with the key")
+    for path in "/tokenize", "/detokenize":
+        server.ask(path, {"content": "x"}, 401)
+    check(server.ask("/tokenize", {"content": ""}, Authorization="Bearer sesame") == {"tokens": []}, "with the key")
     check("sesame" not in server.end(), "the key is in the log")
 
 
@@ -322,7 +411,13 @@ def test_options(folder):
     refused("--parallel 0: accepted are 1 to 64", *m, "--parallel", "0")
     refused("--keep 5000: accepted are 0 to 4096", *m, "--keep", "5000")
     refused("--log-level loud; accepted: debug", *m, "--log-level", "loud")
-    refused("127.0.0.1:8080, localhost:8080 or", *m, "--listen", "here")
+    for place in "here", "8080", ":8080", "localhost", "127.0.0.1:x":
+        refused(f"serve: --listen {place}: accepted are .*127.0.0.1:8080, localhost:8080 or", *m, "--listen", place)
+    for origin in "http://localhost:3000/", "localhost:3000", "null", "HTTP://a":
+        refused(f"origin {origin}: accepted are", *m, "--cors", origin)
+    refused("frequency-penalty 3: must be -2 to 2", *m, "--frequency-penalty", "3")
+    refused("presence-penalty -2.5: must be -2 to 2", *m, "--presence-penalty", "-2.5")
+    refused("repeat-penalty 0: must be 0.01 to 100", *m, "--repeat-penalty", "0")
     refused("nothing.gguf", *m, "--lora", "a=nothing.gguf")
     refused("two models are named a", *m, "--name", "a", "--lora", f"a={MODEL}")
     refused("accepted are 1 to 64 letters", *m, "--name", "a b")
@@ -334,5 +429,5 @@ def test_options(folder):
 
 
 with tempfile.TemporaryDirectory(prefix="omm-serve-") as name:
-    for test in test_texts, test_turns, test_context, test_json, test_announced, test_bare_calls, test_listed_calls, test_thoughts, test_end, test_key, test_options:
+    for test in test_texts, test_turns, test_context, test_json, test_penalties, test_clients, test_announced, test_bare_calls, test_listed_calls, test_thoughts, test_end, test_key, test_options:
         test(pathlib.Path(name))

@@ -11,6 +11,7 @@
 #include "omm/kv.h"
 #include "omm/model.h"
 #include "omm/prefix.h"
+#include "omm/sample.h"
 #include "omm/session.h"
 #include "omm/tokenizer.h"
 

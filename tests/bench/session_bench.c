@@ -5,6 +5,7 @@
  * disturb less; `f32` adds steps with f32 activations, `attn` leaves the steps out. */
 #include "omm/clock.h"
 #include "omm/mem.h"
+#include "omm/sample.h"
 #include "omm/session.h"
 
 #include <stdio.h>
@@ -147,8 +148,10 @@ static void steps_ms(double out[WAYS], double ratio[WAYS], size_t count, omm_act
 static double sample_ms(float temperature, uint32_t top_k, float top_p) {
     const uint32_t vocab = s_model.dims.vocab;
     const omm_seed seed = omm_seed_from_u64(1);
-    const omm_sampler how = {temperature, top_k, top_p, 0,
-                             omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0)};
+    const omm_sampler how = {.temperature = temperature,
+                             .top_k = top_k,
+                             .top_p = top_p,
+                             .rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0)};
     double ms[REPEATS];
     for (uint32_t i = 0; i < vocab; i++) s_logits[i] = (float)(i * 2654435761u % 4096) / 200.0f;
     for (int r = 0; r < REPEATS; r++) {

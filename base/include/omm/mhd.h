@@ -40,6 +40,8 @@ OMM_CHECKED omm_err omm_mhd_load(void);
 /* After omm_mhd_load. */
 const omm_mhd_functions *omm_mhd(void);
 
+/* Is it "HOST:PORT", as omm_mhd_listen takes it? */
+bool omm_mhd_can_listen(const char *address);
 /* A socket that listens at "HOST:PORT" ("127.0.0.1:8080", "localhost:8080", "[::1]:8080"; port 0: a free one), not blocking; the caller
  * closes it.  Errors: CONFIG (address), EXISTS (in use), IO. */
 OMM_CHECKED omm_err omm_mhd_listen(int *fd, unsigned *port, const char *address);

@@ -6,8 +6,8 @@
  * A step gives each seat what it needs next: its last token, or more of its prompt.  While others decode, prompts are
  * read prefill_max tokens a step, shared among those that read, so that nobody waits long for his next token.
  *
- * A position's logits depend on nothing that stands beside it in a batch, and its draw on seed and position
- * alone: a text has the ids that it would have if nobody else were there.
+ * A position's logits depend on nothing that stands beside it in a batch, and its draw on seed, position and
+ * the text's own ids alone: a text has the ids that it would have if nobody else were there.
  *
  * Beginnings that were computed are kept (prefix.h) when a prompt has been read and when a seat is left, and
  * serve whoever begins alike under the same adapters.
@@ -74,7 +74,8 @@ typedef struct omm_batcher_token {
     uint32_t seat;
     omm_err err;
     uint32_t id;
-    const float *logits;           /* [vocab] that it was drawn from; until the next step */
+    const float
+        *logits; /* [vocab] that it was drawn from, without penalties; until the next step */
     char why[OMM_BATCHER_WHY_MAX]; /* of an error: its sentence */
 } omm_batcher_token;
 

@@ -11,14 +11,14 @@
  * stands (whole characters, no quote, no backslash), with how many characters each has.  Inside a string these are taken at
  * once, as many as its length has room for, and the few others are walked; elsewhere few bytes may follow, so a walk of the whole tree ends soon.  Nothing is kept for each state.
  *
- * Depends on: grammar, tokenizer, session (sampling).  Threads: a lexicon is read-only after open and may be shared; a
+ * Depends on: grammar, tokenizer, sample.  Threads: a lexicon is read-only after open and may be shared; a
  * constraint belongs to one thread at a time.
  */
 #ifndef OMM_CONSTRAINT_H
 #define OMM_CONSTRAINT_H
 
 #include "omm/grammar.h"
-#include "omm/session.h"
+#include "omm/sample.h"
 #include "omm/tokenizer.h"
 
 typedef struct omm_lexicon omm_lexicon;
@@ -50,10 +50,11 @@ void omm_constraint_take(omm_constraint *constraint, uint32_t id);
 /* A token that ends a text has come: none is allowed any more. */
 bool omm_constraint_has_ended(const omm_constraint *constraint);
 
-/* omm_sample among the ids that are allowed, and take what was drawn; constraint NULL: omm_sample.
+/* The token that follows the history: its logits penalised, then omm_sample for position history->count among the ids that
+ * are allowed; takes what was drawn.  constraint NULL: any id.  logits are changed meanwhile, and afterwards as they were.
  * Errors: as omm_sample; UNSUPPORTED (no id is allowed: the vocabulary lacks a byte); then nothing was taken. */
 OMM_CHECKED omm_err omm_sample_within(uint32_t *out, const omm_sampler *sampler,
-                                      omm_constraint *constraint, const float *logits,
-                                      uint32_t vocab, uint64_t position);
+                                      omm_constraint *constraint, const omm_history *history,
+                                      float *logits, uint32_t vocab);
 
 #endif

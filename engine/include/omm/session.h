@@ -1,6 +1,6 @@
-/* session.h - sequences on their way through a model: key/value cache, prefill, decode, sampling.
+/* session.h - sequences on their way through a model: key/value cache, prefill, decode.
  *
- *   open --append(ids)--> logits of the last (or of every) position --sample--> id --append--> ...
+ *   open --append(ids)--> logits of the last (or of every) position --sample.h--> id --append--> ...
  *
  * Appending ids one at a time, all at once or in any pieces gives the same logits to the bit; so
  * does appending those of several sequences of a group together.
@@ -9,7 +9,7 @@
  * session is cut, or when a sliding window has passed them: a long context costs what is used of
  * it, and a layer with a window at most window + rollback_max + batch_max + 64 positions.
  *
- * Depends on: model, kernels, adapter, rng.  Threads: a group and its sessions belong to one thread
+ * Depends on: model, kernels, adapter.  Threads: a group and its sessions belong to one thread
  * at a time and use the compute context they were opened with; groups on different contexts run in
  * parallel.
  */
@@ -22,7 +22,6 @@
 #include "omm/lora.h"
 #include "omm/model.h"
 #include "omm/profile.h"
-#include "omm/rng.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -135,34 +134,5 @@ typedef struct omm_part {
  * rows that the parts ask for, in their order.  Errors: as omm_session_append, for all parts. */
 OMM_CHECKED omm_err omm_group_append(omm_group *group, const omm_part *parts, size_t count,
                                      float *logits);
-
-/* ---- sampling ------------------------------------------------------------------------------ */
-
-typedef struct omm_sampler {
-    float temperature; /* 0: greedy */
-    uint32_t top_k;    /* 0: off */
-    float top_p;       /* 1: off; 0 < top_p <= 1 */
-    float min_p;       /* 0: off; 0 <= min_p <= 1, of the likeliest's probability */
-    omm_rng rng;       /* lane; number `position` decides the token at that position */
-} omm_sampler;
-
-/* Greedy. */
-omm_sampler omm_sampler_default(void);
-/* Errors: CONFIG (temperature < 0 or not finite, top_p outside (0, 1], min_p outside [0, 1]). */
-OMM_CHECKED omm_err omm_sampler_check(const omm_sampler *sampler);
-
-/* Lowest id of the largest logit. */
-uint32_t omm_argmax(const float *logits, uint32_t vocab);
-/* The token to stand at `position`.  Candidates are ordered by logit, ties by lower id; top_k
- * first, then softmax at the temperature over what is left, then the shortest prefix whose
- * probability reaches top_p, and of it those at least min_p times as likely as the first (min_p:
- * Nguyen et al. 2024, "Turning Up the Heat").  Errors: NOMEM. */
-OMM_CHECKED omm_err omm_sample(uint32_t *out, const omm_sampler *sampler, const float *logits,
-                               uint32_t vocab, uint64_t position);
-/* The same among the ids whose bits are set (bit id % 32 of allowed[id / 32]; NULL: all): the others are no candidates, so
- * top_k, top_p and min_p are of what is left.  Errors: NOMEM, UNSUPPORTED (none is set). */
-OMM_CHECKED omm_err omm_sample_allowed(uint32_t *out, const omm_sampler *sampler,
-                                       const uint32_t *allowed, const float *logits, uint32_t vocab,
-                                       uint64_t position);
 
 #endif

@@ -5,7 +5,8 @@
  * A drafter proposes some ids; the session appends the last id and the proposals together, and each
  * position's own logits decide, by the sampler, which id stands there.  Proposals are taken while
  * they are those ids.  Because a position's logits do not depend on the batch, and its draw only on
- * the seed and the position, the ids are exactly those of decoding one by one, greedy or sampled.
+ * the seed, the position and (penalties) the ids before it, the ids are exactly those of decoding one
+ * by one, greedy or sampled.
  *
  * Two drafters: another model's session (with the same vocabulary), which draws with the same
  * sampler, or look-up: what followed the last ids where they stood before in this sequence.
@@ -39,7 +40,7 @@ OMM_CHECKED omm_err omm_speculator_open(omm_speculator **out, omm_session *sessi
                                         const omm_speculator_options *options);
 void omm_speculator_close(omm_speculator *speculator);
 
-/* Go on from what the session holds; logits[vocab] are those of its last position. */
+/* Go on from what the session holds, all of which is prompt; logits[vocab] are those of its last position. */
 void omm_speculator_start(omm_speculator *speculator, const float *logits);
 /* The next id.  The one before is in the session then, and so may be proposals after it.
  * Errors: as omm_session_append, of the session or the draft; UNSUPPORTED (a constraint that allows none). */

@@ -44,11 +44,7 @@ typedef struct omm_speaker {
 typedef struct omm_model_speaker_options {
     uint32_t reply_tokens_max; /* of one answer, without its thought; default 160 */
     uint32_t room_tokens;      /* left free for an answer; default 96 */
-    float temperature;         /* default 0: the likeliest token */
-    uint32_t top_k;            /* draw from the likeliest so many; default 0: all */
-    float top_p;               /* draw from the likeliest that make up this; default 1: all */
-    float
-        min_p; /* draw from those at least so many times as likely as the likeliest; default 0: all */
+    omm_sampler sampler;       /* its rng is not used; default omm_sampler_default: greedy */
     uint32_t lookup; /* proposals from the text so far, at once; default 0: none.  No other text */
     uint64_t seed;   /* of the draws; default 1 */
     bool at_once;    /* without a thought, of a model that thinks */

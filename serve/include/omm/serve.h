@@ -15,7 +15,7 @@
  * Two threads: one speaks HTTP, one computes.  Strangers: a request has a size and a time, an address so many
  * connections, the queue an end; whoever goes away frees his seat.  Without a key only names of this machine are
  * answered to (a web page elsewhere that points its own name here is refused), and JSON has to say it is JSON (which
- * no other page's script may say unasked).
+ * no other page's script may say unasked).  Pages that may ask are named by their origins (CORS).
  *
  * Depends on: engine; libmicrohttpd.  Threads: open, stop and close by one thread; the rest is its own.
  */
@@ -28,6 +28,8 @@
 #include "omm/log.h"
 #include "omm/tokenizer.h"
 
+#include <stdbool.h>
+
 #define OMM_SERVE_NAME_MAX 64u /* bytes of a model's or adapter's name: letters, digits, . _ - : */
 
 typedef struct omm_serve_adapter {
@@ -37,8 +39,11 @@ typedef struct omm_serve_adapter {
 
 /* All borrowed until close. */
 typedef struct omm_serve_options {
-    const char *listen;      /* "127.0.0.1:8080", "[::1]:8080"; port 0: a free one */
-    const char *api_key;     /* that requests must bring; NULL: none */
+    const char *listen;  /* "127.0.0.1:8080", "[::1]:8080"; port 0: a free one */
+    const char *api_key; /* that requests must bring; NULL: none */
+    const char *const
+        *origins; /* (origin_count) of web pages whose scripts may ask from a browser; "*": any */
+    size_t origin_count;     /* 0: those of none */
     const char *name;        /* of the model */
     const char *fingerprint; /* of all that a text depends on beside its request; printable ASCII */
     const omm_compute *compute;
@@ -59,7 +64,10 @@ typedef struct omm_serve_options {
 } omm_serve_options;
 omm_serve_options omm_serve_options_default(void);
 
-/* What is wrong with names, key and sampler, to be said before a model is loaded.  Errors: CONFIG. */
+/* Can that be an omm_serve_options's `listen`? */
+bool omm_serve_is_address(const char *listen);
+
+/* What is wrong with names, key, origins and sampler, to be said before a model is loaded.  Errors: CONFIG. */
 OMM_CHECKED omm_err omm_serve_check(const omm_serve_options *options);
 
 typedef struct omm_serve omm_serve;
