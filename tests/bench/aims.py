@@ -5,7 +5,7 @@ two machines compare.  Whoever reads it wants an idle machine: the last line say
 
 usage: aims.py [--folder DIR] [--shapes NAME,NAME] [-t THREADS] [-r REPEATS] [--peak-seconds X] [--build DIR] [--json FILE]
 
---folder keeps the models of random weights (4.1 GB; made once, some minutes).  --shapes: of `meshmind synth`; what is aimed at is said for
+It takes about ten minutes.  --folder keeps the models of random weights (4.1 GB; made once, some minutes more).  --shapes: of `meshmind synth`; what is aimed at is said for
 llama3.2-1b and smollm2-135m, and another is held to what the second is.  --json writes the rows as well.
 Exit codes: 0 measured, whatever came out; 3 something could not be measured.
 """
@@ -178,7 +178,7 @@ def main():
     p.add_argument("--folder", default=str(ROOT / "build/aims"))
     p.add_argument("--shapes", default=f"{BIG},{SMALL}")
     p.add_argument("-t", "--threads", type=int, default=len(os.sched_getaffinity(0)))
-    p.add_argument("-r", "--repeats", type=int, default=5)
+    p.add_argument("-r", "--repeats", type=int, default=3)
     p.add_argument("--peak-seconds", type=float, default=0.6)
     p.add_argument("--build", default=str(ROOT / "build/release"))
     p.add_argument("--json")
