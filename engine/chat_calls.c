@@ -94,6 +94,14 @@ bool omm_chat_calls_alone(omm_calls_form form) {
     return calls_style_of(form)->alone;
 }
 
+bool omm_chat_calls_listed(omm_calls_form form) {
+    return calls_style_of(form)->kind == CALLS_LIST;
+}
+
+bool omm_chat_calls_named(omm_calls_form form) {
+    return calls_style_of(form)->kind == CALLS_NAMED;
+}
+
 /* ---- Marks --------------------------------------------------------------------------------- */
 
 /* NULL: there is no such one. */
@@ -151,13 +159,9 @@ size_t omm_chat_mark_tail(omm_bytes text, omm_calls_form form) {
 
 /* ---- Names and ids ------------------------------------------------------------------------- */
 
-static bool is_letter_or_digit(uint8_t c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
-
 bool calls_is_name(omm_bytes text) {
     for (size_t i = 0; i < text.size; i++)
-        if (!is_letter_or_digit(text.data[i]) && text.data[i] != '_' && text.data[i] != '-')
+        if (!calls_is_id_byte(text.data[i]) && text.data[i] != '_' && text.data[i] != '-')
             return false;
     return true;
 }
@@ -167,7 +171,7 @@ void calls_id(char out[OMM_CHAT_CALL_ID_BYTES + 1], omm_bytes id) {
     memset(out, '0', at);
     out[at] = '\0';
     for (size_t i = id.size; i > 0 && at > 0; i--)
-        if (is_letter_or_digit(id.data[i - 1])) out[--at] = (char)id.data[i - 1];
+        if (calls_is_id_byte(id.data[i - 1])) out[--at] = (char)id.data[i - 1];
 }
 
 /* ---- Writing ------------------------------------------------------------------------------- */

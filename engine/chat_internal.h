@@ -100,6 +100,9 @@ typedef struct calls_style {
 const calls_style *calls_style_of(omm_calls_form form);
 /* OMM_CHAT_CALL_ID_BYTES letters and digits of an id: its last ones, zeros in front of fewer. */
 void calls_id(char out[OMM_CHAT_CALL_ID_BYTES + 1], omm_bytes id);
+static inline bool calls_is_id_byte(uint8_t c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
 bool calls_is_name(omm_bytes text); /* of characters that a name may have; also none */
 
 /* How a family's template announces tools and writes results, where that is more than a text in the system turn. */

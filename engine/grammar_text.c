@@ -252,16 +252,12 @@ static void step_name(crowd *out, const omm_grammar *g, const crowd *in, uint8_t
     stop(out);
 }
 
-static bool is_id_byte(uint8_t b) {
-    return (b >= 'a' && b <= 'z') || (b >= 'A' && b <= 'Z') || (b >= '0' && b <= '9');
-}
-
 /* Or there is none, and arguments follow the name. */
 static void step_id(crowd *out, const crowd *in, uint8_t b) {
     enum { MARK = sizeof CALLS_ID - 1, LAST = MARK + OMM_CHAT_CALL_ID_BYTES - 1 };
     if (in->at == 1 && b == (uint8_t)CALLS_ARGS[1])
         stand(out, TEXT_ARGS, 2, in->alive);
-    else if (in->at < MARK ? (uint8_t)CALLS_ID[in->at] != b : !is_id_byte(b))
+    else if (in->at < MARK ? (uint8_t)CALLS_ID[in->at] != b : !calls_is_id_byte(b))
         stop(out);
     else
         stand(out, in->at < LAST ? TEXT_ID : TEXT_ARGS, in->at < LAST ? (uint8_t)(in->at + 1) : 0,

@@ -12,8 +12,8 @@ static void begin_next(drawn_calls *c) {
 
 void calls_begin(drawn_calls *c, omm_calls_form form) {
     c->form = form;
-    c->named = form == OMM_CALLS_MISTRAL_ARGS || form == OMM_CALLS_MISTRAL_IDS;
-    c->listed = !c->named && form != OMM_CALLS_MARKED && form != OMM_CALLS_BARE;
+    c->named = omm_chat_calls_named(form);
+    c->listed = omm_chat_calls_listed(form);
     c->depth = 0;
     begin_next(c);
 }

@@ -246,6 +246,9 @@ OMM_CHECKED omm_err omm_chat_write_nth(omm_buf *out, omm_calls_form form,
                                        const omm_written_call *call);
 /* Does a turn with calls say nothing else?  What it says is left out then. */
 bool omm_chat_calls_alone(omm_calls_form form);
+bool omm_chat_calls_listed(omm_calls_form form); /* one JSON list has them all */
+bool omm_chat_calls_named(
+    omm_calls_form form); /* the name stands in front of the JSON, without quotes */
 /* Append what every call begins with, up to the name (NULL), or those of this name up to the arguments.  Errors: as that. */
 OMM_CHECKED omm_err omm_chat_begin_call(omm_buf *out, omm_calls_form form, const char *name);
 /* Append the ids of what an answer begins with, behind a prompt: omm_chat_begin_call's text.  Errors: NOMEM, TOO_BIG. */
