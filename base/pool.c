@@ -312,12 +312,23 @@ static void wait_for_leaving(omm_pool *pool) {
     pthread_mutex_unlock(&pool->mutex);
 }
 
-/* Share i is tasks i * tasks / threads, rounded up: the caller's own is never empty. */
+size_t omm_pool_share_begin(size_t share, size_t tasks, unsigned threads) {
+    OMM_ASSERT(share <= threads);
+    const size_t rest = tasks % threads; /* in parts: the product may not fit */
+    return tasks / threads * share + (rest * share + threads - 1) / threads;
+}
+
+size_t omm_pool_share_of(size_t task, size_t tasks, unsigned threads) {
+    OMM_ASSERT(task < tasks);
+    size_t share = task / (tasks / threads + (tasks % threads != 0));
+    while (omm_pool_share_begin(share + 1, tasks, threads) <= task) share++;
+    return share;
+}
+
 static void cut_shares(omm_pool *pool, unsigned tasks) {
-    const unsigned long long n = pool->threads;
     for (unsigned i = 0; i < pool->threads; i++) {
-        const unsigned long long begin = (tasks * (unsigned long long)i + n - 1) / n;
-        const unsigned long long end = (tasks * (unsigned long long)(i + 1) + n - 1) / n;
+        const unsigned long long begin = omm_pool_share_begin(i, tasks, pool->threads);
+        const unsigned long long end = omm_pool_share_begin(i + 1u, tasks, pool->threads);
         atomic_store_explicit(&pool->workers[i].share, begin << 32 | end, memory_order_relaxed);
     }
 }

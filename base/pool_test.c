@@ -121,6 +121,26 @@ static void test_visibility(omm_pool *pool) {
     CHECK(memcmp(values, want, TASKS_MAX * sizeof values[0]) == 0);
 }
 
+/* Shares are all tasks, one behind the other, of equal lengths but for one; each thread begins with its own. */
+static void test_shares(void) {
+    for (unsigned threads = 1; threads <= 9; threads++)
+        for (size_t tasks = 1; tasks <= 40; tasks++) {
+            CHECK_EQ(omm_pool_share_begin(0, tasks, threads), 0);
+            CHECK_EQ(omm_pool_share_begin(threads, tasks, threads), tasks);
+            CHECK(omm_pool_share_begin(1, tasks, threads) > 0);
+            for (unsigned i = 0; i < threads; i++) {
+                const size_t begin = omm_pool_share_begin(i, tasks, threads);
+                const size_t end = omm_pool_share_begin(i + 1u, tasks, threads);
+                CHECK(end - begin == tasks / threads || end - begin == tasks / threads + 1);
+                for (size_t task = begin; task < end; task++)
+                    CHECK_EQ(omm_pool_share_of(task, tasks, threads), i);
+            }
+        }
+    /* One behind the largest run that there can be, in threads that do not divide it. */
+    CHECK_EQ(omm_pool_share_begin(256, SIZE_MAX, 256), SIZE_MAX);
+    CHECK_EQ(omm_pool_share_of(SIZE_MAX - 1, SIZE_MAX, 256), 255);
+}
+
 /* The first task of all returns when every other one has: somebody must steal the rest of its share. */
 typedef struct stubborn {
     atomic_uint done;
@@ -261,6 +281,7 @@ int main(void) {
     test_no_memory();
     test_open_and_close_at_once();
     test_runs_in_parallel();
+    test_shares();
     test_stealing();
     static const unsigned threads[] = {1, 2, 3, 8};
     for (unsigned i = 0; i < 4; i++) all_with(threads[i]);

@@ -40,11 +40,19 @@ static void attention_plan(attention_cut *cut, size_t rows, size_t lists, size_t
 
 /* ---- single queries over long caches: a task is a segment ------------------------------------- */
 
+/* Key/value heads lie behind one another in a block, and a task of several reads memory as it comes.  Such
+ * tasks are large: each worker has equally many of them, and what is left is cut into tasks of one head.
+ *
+ *   shares  | set, set, .. head, head | set, set, .. head |        a set: one segment of `together` heads
+ */
 typedef struct segment_cut {
     const omm_compute *c;
     const omm_attention *a;
-    float *parts;     /* [attentions][kv_heads][segments][group][ATTENTION_PART] */
-    size_t segments;  /* at most, of any of them */
+    float *parts;    /* [attentions][kv_heads][segments][group][ATTENTION_PART] */
+    size_t segments; /* at most, of any of them */
+    size_t together; /* heads of a set */
+    size_t each;     /* tasks of a whole set, of each worker */
+    size_t tasks;
     size_t row, rows; /* floats of a part; rows of a key/value head */
 } segment_cut;
 
@@ -62,13 +70,40 @@ static float *segment_parts(const segment_cut *cut, size_t list, size_t segment)
     return cut->parts + (list * cut->segments + segment) * cut->rows * cut->row;
 }
 
+/* Heads first .. first + count of a set. */
+static void segment_heads(const segment_cut *cut, unsigned worker, size_t set, size_t first,
+                          size_t count) {
+    const size_t kv_heads = cut->a->kv->kv_heads, sets = divide_up(kv_heads, cut->together);
+    const size_t segment = set % cut->segments, i = set / cut->segments / sets;
+    const size_t begin = set / cut->segments % sets * cut->together + first;
+    const size_t end = min_size(kv_heads, begin + count);
+    const omm_attention *a = &cut->a[i];
+    if (begin >= end || segment < segment_begin(a) || segment >= segment_end(a)) return;
+    cut->c->k->attention_part(a, worker_scratch(cut->c, worker), (uint32_t)begin, (uint32_t)end,
+                              segment, segment_parts(cut, i * kv_heads + begin, segment),
+                              cut->segments * cut->rows * cut->row);
+}
+
 static void segment_task(void *ud, size_t task, unsigned worker) {
     const segment_cut *cut = (const segment_cut *)ud;
-    const size_t list = task / cut->segments, segment = task % cut->segments;
-    const omm_attention *a = &cut->a[list / cut->a->kv->kv_heads];
-    if (segment < segment_begin(a) || segment >= segment_end(a)) return;
-    cut->c->k->attention_part(a, worker_scratch(cut->c, worker), (uint32_t)(list % a->kv->kv_heads),
-                              segment, segment_parts(cut, list, segment));
+    const unsigned workers = cut->c->workers;
+    const size_t share = omm_pool_share_of(task, cut->tasks, workers);
+    const size_t own = task - omm_pool_share_begin(share, cut->tasks, workers);
+    if (own < cut->each) {
+        segment_heads(cut, worker, share * cut->each + own, 0, cut->together);
+        return;
+    }
+    const size_t head = task - (share + 1) * cut->each;
+    segment_heads(cut, worker, workers * cut->each + head / cut->together, head % cut->together, 1);
+}
+
+static void segment_plan(segment_cut *cut, size_t count) {
+    const size_t kv_heads = cut->a->kv->kv_heads, workers = cut->c->workers;
+    OMM_ASSERT(workers > 0 && cut->rows > 0 && cut->rows <= ATTENTION_ROWS);
+    cut->together = min_size(min_size(kv_heads, ATTENTION_ROWS / cut->rows), ATTENTION_PART_HEADS);
+    const size_t sets = count * divide_up(kv_heads, cut->together) * cut->segments;
+    cut->each = sets / workers;
+    cut->tasks = cut->each * workers + sets % workers * cut->together;
 }
 
 static void segment_join(const segment_cut *cut, size_t i) {
@@ -97,7 +132,8 @@ static bool attend_by_segments(const omm_compute *c, const omm_attention *a, siz
     if (cut.segments == 1 || cut.rows > ATTENTION_ROWS ||
         lists * cut.segments * cut.rows * cut.row > WORK_FLOATS - ATTENTION_FLOATS)
         return false;
-    omm_pool_run(c->pool, segment_task, &cut, lists * cut.segments);
+    segment_plan(&cut, count);
+    omm_pool_run(c->pool, segment_task, &cut, cut.tasks);
     for (size_t i = 0; i < count; i++) segment_join(&cut, i);
     return true;
 }

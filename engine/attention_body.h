@@ -157,22 +157,21 @@ static const uint8_t *block_head(const attention_tile *t, size_t block) {
 
 /* `bytes` asked for in `rows` steps.  NULL: nothing is asked for. */
 static few_ahead ahead_in(const uint8_t *data, size_t bytes, size_t rows) {
-    return (few_ahead){data, data ? ((bytes + rows - 1) / rows + 63) / 64 * 64 : 0, ask_near()};
+    return (few_ahead){data, data ? ((bytes + rows - 1) / rows + 63) / 64 * 64 : 0, bytes,
+                       ask_near()};
 }
 
 /* All rows are heads of one query. */
-static void tile_block_few(attention_tile *t, size_t block) {
+static void tile_block_few(attention_tile *t, size_t block, const uint8_t *next) {
     const omm_kv *kv = t->a->kv;
     const uint8_t *head = block_head(t, block), *values = head + kv->values_at;
-    const bool more = block < t->last && kv->blocks[block + 1];
     const seen sees = row_sees(t, 0, block);
     const few_ahead own = ahead_in(values, kv->head_bytes - kv->values_at, kv->head_dim);
-    const few_block b = {
-        .values = values,
-        .width = kv->dim_padded,
-        .begin = sees.begin,
-        .end = sees.end,
-        .next = ahead_in(more ? block_head(t, block + 1) : NULL, kv->values_at, OMM_KV_BLOCK)};
+    const few_block b = {.values = values,
+                         .width = kv->dim_padded,
+                         .begin = sees.begin,
+                         .end = sees.end,
+                         .next = ahead_in(next, kv->values_at, OMM_KV_BLOCK)};
     for (size_t r = 0; r < t->rows; r += ATTENTION_FEW)
         s_few[kv->type][min_size(ATTENTION_FEW, t->rows - r) - 1].keys(
             t->s + r * ATTENTION_LD, t->q + r * ATTENTION_LD, head, kv->head_dim, &own);
@@ -187,9 +186,11 @@ typedef struct q8_asks {
     size_t keys, rows, values;
 } q8_asks;
 
-/* Asked for evenly, a line comes while others are on their way; into the second cache that is no better. */
+/* As time passes in the three; asked for faster than memory gives, a line keeps those behind it waiting, and
+ * the products too.  How much each takes differs with the cache that is asked (measurements.md, Decode). */
 static q8_asks q8_asks_of(size_t bytes) {
-    const size_t rows = ask_near() ? bytes / 3 : 0, keys = (bytes - rows) / 2;
+    const size_t keys = ask_near() ? bytes / 3 : bytes * 3 / 20;
+    const size_t rows = ask_near() ? bytes / 3 : bytes / 2;
     return (q8_asks){keys, rows, bytes - rows - keys};
 }
 
@@ -221,17 +222,15 @@ static void tile_rows_q8(attention_tile *t, size_t block, size_t r, size_t rows,
     kernel->values(t->o + r * ATTENTION_LD, p, &b);
 }
 
-static void tile_block(attention_tile *t, size_t block) {
+static void tile_block_many(attention_tile *t, size_t block, const uint8_t *next) {
     const omm_kv *kv = t->a->kv;
     const uint8_t *head = block_head(t, block);
     size_t r0 = 0, r1 = t->rows; /* rows that see something of this block */
     while (row_sees(t, r0, block).end == 0) r0++;
     while (row_sees(t, r1 - 1, block).begin == OMM_KV_BLOCK) r1--;
-    const bool more = block < t->last && kv->blocks[block + 1];
     if (kv->type == OMM_KV_Q8_0) {
         for (size_t r = r0; r < r1; r += ATTENTION_FEW)
-            tile_rows_q8(t, block, r, min_size(ATTENTION_FEW, r1 - r),
-                         more && r == r0 ? block_head(t, block + 1) : NULL);
+            tile_rows_q8(t, block, r, min_size(ATTENTION_FEW, r1 - r), r == r0 ? next : NULL);
         return;
     }
     ahead(head + kv->values_at, kv->head_bytes - kv->values_at);
@@ -240,7 +239,7 @@ static void tile_block(attention_tile *t, size_t block) {
         block_product(t->s + r * ATTENTION_LD, t->q + r * ATTENTION_LD, k,
                       min_size(SIMD_MR, r1 - r), OMM_KV_BLOCK, kv->head_dim, true);
     for (size_t r = r0; r < r1; r++) row_scores(t, r, row_sees(t, r, block));
-    if (more) ahead(block_head(t, block + 1), kv->values_at);
+    if (next) ahead(next, kv->values_at);
     const float *v = block_values(t->block, kv, head);
     for (size_t r = r0; r < r1; r += SIMD_MR)
         rows_add_values(t, r, min_size(SIMD_MR, r1 - r), v, block);
@@ -256,19 +255,31 @@ static void tile_query(attention_tile *t, size_t r) {
         memcpy(q, x, d * sizeof *q);
 }
 
-/* Blocks begin .. end of one segment, from nothing. */
-static void tile_blocks(attention_tile *t, size_t begin, size_t end) {
+/* One block; `next`: the head of a block that is read after this one, or NULL. */
+static void tile_block(attention_tile *t, size_t block, const uint8_t *next) {
+    const bool one_query = t->first / t->group == (t->first + t->rows - 1) / t->group;
+    if (one_query && t->a->kv->type != OMM_KV_Q8_0)
+        tile_block_few(t, block, next);
+    else
+        tile_block_many(t, block, next);
+}
+
+static const uint8_t *next_block(const attention_tile *t, size_t block) {
+    return block < t->last && t->a->kv->blocks[block + 1] ? block_head(t, block + 1) : NULL;
+}
+
+static void tile_open(attention_tile *t) { /* from nothing */
     for (size_t r = 0; r < t->rows; r++) {
         memset(t->o + r * ATTENTION_LD, 0, t->a->kv->dim_padded * sizeof(float));
         t->max[r] = -INFINITY;
         t->sum[r] = 0.0f;
     }
-    const bool one_query = t->first / t->group == (t->first + t->rows - 1) / t->group;
-    for (size_t b = begin; b < end; b++)
-        if (one_query && t->a->kv->type != OMM_KV_Q8_0)
-            tile_block_few(t, b);
-        else
-            tile_block(t, b);
+}
+
+/* Blocks begin .. end of one segment. */
+static void tile_blocks(attention_tile *t, size_t begin, size_t end) {
+    tile_open(t);
+    for (size_t b = begin; b < end; b++) tile_block(t, b, next_block(t, b));
 }
 
 /* A row's softmax over some positions goes on with that over later ones. */
@@ -354,20 +365,40 @@ static void kernel_attention(const omm_attention *a, float *work, uint32_t kv_he
     }
 }
 
-/* NOLINTNEXTLINE(readability-non-const-parameter): written through the tile */
-static void kernel_attention_part(const omm_attention *a, float *work, uint32_t kv_head,
-                                  size_t segment, float *parts) {
+/* Heads block by block: they lie behind one another there, and a processor that reads ahead by itself reads
+ * what comes next. */
+static void tiles_blocks(attention_tile *tiles, size_t heads, size_t begin, size_t end) {
+    for (size_t h = 0; h < heads; h++) tile_open(&tiles[h]);
+    for (size_t b = begin; b < end; b++) {
+        for (size_t h = 0; h + 1 < heads; h++)
+            tile_block(&tiles[h], b, block_head(&tiles[h + 1], b));
+        tile_block(&tiles[heads - 1], b, next_block(&tiles[0], b));
+    }
+}
+
+/* NOLINTNEXTLINE(readability-non-const-parameter): written through the tiles */
+static void kernel_attention_part(const omm_attention *a, float *work, uint32_t head0,
+                                  uint32_t head1, size_t segment, float *parts, size_t stride) {
     const size_t width = a->kv->dim_padded, blocks = a->pos0 / OMM_KV_BLOCK + 1;
-    attention_tile t = attention_tile_of(a, work, kv_head, 0, a->heads / a->kv->kv_heads);
-    const size_t own = segment * SEGMENT_BLOCKS, first = tile_begin(&t);
-    const size_t begin = own > first ? own : first, end = min_size(blocks, own + SEGMENT_BLOCKS);
-    t.last = blocks - 1; /* whoever takes this segment is likely to take the next one */
-    for (size_t r = 0; r < t.rows; r++) tile_query(&t, r);
-    tile_blocks(&t, begin, end);
-    for (size_t r = 0; r < t.rows; r++, parts += ATTENTION_PART(width)) {
-        memcpy(parts, t.o + r * ATTENTION_LD, width * sizeof *parts);
-        parts[width] = t.max[r];
-        parts[width + 1] = t.sum[r];
+    const size_t group = a->heads / a->kv->kv_heads, heads = head1 - head0;
+    attention_tile tiles[ATTENTION_PART_HEADS];
+    OMM_ASSERT(heads > 0 && heads <= ATTENTION_PART_HEADS);
+    for (size_t h = 0; h < heads; h++) {
+        attention_tile *t = &tiles[h];
+        *t = attention_tile_of(a, work + h * group * ATTENTION_LD, head0 + (uint32_t)h, 0, group);
+        t->block = tiles[0].block;
+        t->last = blocks - 1; /* whoever takes this segment is likely to take the next one */
+        for (size_t r = 0; r < group; r++) tile_query(t, r);
+    }
+    const size_t own = segment * SEGMENT_BLOCKS, first = tile_begin(tiles);
+    tiles_blocks(tiles, heads, own > first ? own : first, min_size(blocks, own + SEGMENT_BLOCKS));
+    for (size_t h = 0; h < heads; h++, parts += stride) {
+        float *part = parts;
+        for (size_t r = 0; r < group; r++, part += ATTENTION_PART(width)) {
+            memcpy(part, tiles[h].o + r * ATTENTION_LD, width * sizeof *part);
+            part[width] = tiles[h].max[r];
+            part[width + 1] = tiles[h].sum[r];
+        }
     }
 }
 

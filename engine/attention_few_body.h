@@ -27,12 +27,14 @@ SIMD_INLINE vf few_load(const omm_kv_type type, const uint8_t *data, size_t at) 
 /* What will be read after this block's keys (or values), asked for line by line on the way. */
 typedef struct few_ahead {
     const uint8_t *data;
-    size_t step; /* bytes asked for with each row of keys or values, a multiple of 64 */
-    bool near;   /* ask_near() */
+    size_t step;  /* bytes asked for with each row of keys or values, a multiple of 64 */
+    size_t bytes; /* in all */
+    bool near;    /* ask_near() */
 } few_ahead;
 
 SIMD_INLINE void few_ask(const few_ahead *next, size_t row) {
-    for (size_t at = row * next->step; at < (row + 1) * next->step; at += 64)
+    const size_t end = min_size((row + 1) * next->step, next->bytes);
+    for (size_t at = row * next->step; at < end; at += 64)
         if (next->near)
             SIMD_PREFETCH_NEAR(next->data + at);
         else

@@ -1,5 +1,5 @@
 /* attention_test.c - attention over every cache type: equal bytes on every instruction set, thread
- * count and split; the definitions of kernels.h and kv.h spelled out; blocks, pools and sharing. */
+ * count, split and cut of long caches; the definitions of kernels.h and kv.h spelled out; blocks, pools and sharing. */
 #include "attention_battery.h"
 #include "kernels_table.h"
 #include "omm/mem.h"
@@ -51,6 +51,61 @@ static void each_is_alone(const omm_compute *c) {
     CHECK(same_bytes(want, got, sizeof want));
     for (size_t i = 0; i < COUNT; i++) omm_kv_fini(&kv[i]);
     omm_free(q);
+}
+
+/* Two queries over long caches: heads alone and side by side, in sets that end before a share does. */
+/* NOLINTNEXTLINE(readability-non-const-parameter): attention writes it */
+static void long_caches(const omm_compute *c, float *out, omm_kv_type type, uint32_t heads,
+                        uint32_t kv_heads) {
+    enum { WIDTH = 16 };
+    static const size_t lengths[] = {2500, 1100};
+    const size_t count = sizeof lengths / sizeof *lengths, row = (size_t)kv_heads * WIDTH;
+    float *q = battery_floats(1, count * heads * WIDTH), *k = battery_floats(2, lengths[0] * row);
+    float *v = battery_floats(3, lengths[0] * row);
+    omm_kv kv[2];
+    omm_attention a[2];
+    for (size_t i = 0; i < count; i++) {
+        CHECK_OK(omm_kv_init(&kv[i], type, kv_heads, WIDTH, (uint32_t)lengths[i]));
+        omm_kv_store(c, &kv[i], k, v, lengths[i], 0);
+        a[i] = (omm_attention){.out = out + i * heads * WIDTH,
+                               .q = q + i * heads * WIDTH,
+                               .kv = &kv[i],
+                               .m = 1,
+                               .pos0 = lengths[i] - 1,
+                               .heads = heads,
+                               .scale = 1.0f};
+    }
+    omm_attention_each(c, a, count);
+    for (size_t i = 0; i < count; i++) omm_kv_fini(&kv[i]);
+    omm_free(q);
+    omm_free(k);
+    omm_free(v);
+}
+
+static void cuts_of_long_caches(void) {
+    enum { MOST = 2 * 56 * 16 };
+    static const uint32_t shapes[][2] = {{9, 3}, {20, 20}, {56, 4}, {4, 1}};
+    static float want[MOST], got[MOST];
+    omm_isa best;
+    CHECK_OK(omm_isa_choose(&best, NULL));
+    for (unsigned threads = 1; threads <= 7; threads += threads < 3 ? 1 : 4) {
+        omm_compute alone, c;
+        omm_pool *pool = NULL;
+        CHECK_OK(omm_pool_open(&pool, threads));
+        CHECK_OK(omm_compute_init(&alone, NULL, best));
+        CHECK_OK(omm_compute_init(&c, pool, best));
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+            for (unsigned t = OMM_KV_F16; t < OMM_KV_TYPE_COUNT; t++) {
+                const size_t bytes = (size_t)2 * shapes[i][0] * 16 * sizeof *want;
+                memset(got, 0xff, bytes);
+                long_caches(&alone, want, (omm_kv_type)t, shapes[i][0], shapes[i][1]);
+                long_caches(&c, got, (omm_kv_type)t, shapes[i][0], shapes[i][1]);
+                CHECK(same_bytes(want, got, bytes));
+            }
+        omm_compute_fini(&alone);
+        omm_compute_fini(&c);
+        omm_pool_close(pool);
+    }
 }
 
 static void all_equal(void) {
@@ -368,6 +423,7 @@ int main(void) {
     each_is_alone(&c);
     omm_compute_fini(&c);
     blocks();
+    cuts_of_long_caches();
     all_equal();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

@@ -53,6 +53,7 @@
 #define ATTENTION_ROWS ((size_t)48) /* share a block turned into f32; a multiple of every SIMD_MR */
 #define ATTENTION_FLOATS                                                                           \
     (4 * ATTENTION_ROWS * ATTENTION_LD + (size_t)OMM_KV_BLOCK * OMM_HEAD_DIM_MAX)
+#define ATTENTION_PART_HEADS ((size_t)16)            /* key/value heads side by side, at most */
 #define ATTENTION_PART(WIDTH) ((size_t)(WIDTH) + 16) /* floats of a row's part: o, maximum, sum */
 #define GEMM_FLOATS (GEMM_MB * GEMM_LDA + GEMM_KC * GEMM_NC + GEMM_MR_MAX * GEMM_NC)
 #define GEMM_OR_ATTENTION_FLOATS (GEMM_FLOATS > ATTENTION_FLOATS ? GEMM_FLOATS : ATTENTION_FLOATS)
@@ -152,10 +153,11 @@ struct omm_kernels {
                      uint32_t head0, uint32_t head1);
     /* rows r0 .. r1 of key/value head `kv_head`: row r is query r / group, its head r % group */
     void (*attention)(const omm_attention *a, float *work, uint32_t kv_head, size_t r0, size_t r1);
-    /* one query (m = 1), all rows of a key/value head (at most ATTENTION_ROWS) over one segment that it
-     * sees something of: parts[rows] */
-    void (*attention_part)(const omm_attention *a, float *work, uint32_t kv_head, size_t segment,
-                           float *parts);
+    /* one query (m = 1), all rows of key/value heads head0 .. head1 (at most ATTENTION_ROWS together and
+     * ATTENTION_PART_HEADS heads) over one segment that it sees something of: parts[rows] of each head,
+     * `stride` floats from one to the next */
+    void (*attention_part)(const omm_attention *a, float *work, uint32_t head0, uint32_t head1,
+                           size_t segment, float *parts, size_t stride);
     /* row `head` of a query from its `count` parts, `stride` floats apart, in ascending order */
     void (*attention_join)(const omm_attention *a, uint32_t head, const float *parts, size_t stride,
                            size_t count);

@@ -31,6 +31,12 @@ void omm_pool_close(omm_pool *pool);
 unsigned omm_pool_threads(const omm_pool *pool); /* 1 for NULL */
 void omm_pool_run(omm_pool *pool, omm_pool_fn fn, void *ud, size_t tasks);
 
+/* How a run is cut, for tasks of unequal size: share i, with which thread i begins, is tasks
+ * share_begin(i) .. share_begin(i + 1); they differ by one task at most, and the first is never empty.
+ * share_of: that of a task.  Which thread runs a task is another matter, as threads steal. */
+size_t omm_pool_share_begin(size_t share, size_t tasks, unsigned threads);
+size_t omm_pool_share_of(size_t task, size_t tasks, unsigned threads);
+
 /* Where the time of runs went, for measurements: off unless asked for, because it reads the clock
  * twice per thread and run.  `run_ns * threads - busy_ns` is what threads spent inside runs without
  * a task: waking up, and waiting for the last one.  Runs on this thread alone are not counted. */
