@@ -139,7 +139,7 @@ static omm_err check_poll(int32_t *node, omm_digest *id, bool *stale, bool *give
     note_ahead(c, (uint32_t)found, poll.rounds_seen);
     OMM_TRY(reserve(c, (uint32_t)found, poll.counter));
     c->peer_fresh = !n->has_counter || poll.counter > n->counter;
-    if (c->peer_fresh) coord_declined_note(c, (uint32_t)found, poll.declined);
+    if (c->peer_fresh) OMM_TRY(coord_declined_note(c, (uint32_t)found, poll.declined));
     *stale = is_stale(n, c, poll.counter);
     return OMM_OK;
 }
@@ -218,7 +218,7 @@ static omm_err answer_poll(omm_buf *reply, omm_coord *c, uint64_t now_ms,
     if (c->state == OMM_COORD_OPEN && node->selected && !node->settled) {
         OMM_TRY(reply_offer(reply, c, request->whole));
         if (stale || node->offered) return OMM_OK;
-        OMM_TRY(coord_store_presence(c, (uint32_t)index, true));
+        OMM_TRY(coord_store_presence(c, (uint32_t)index, COORD_OFFERED));
         node->offered = true;
         return OMM_OK;
     }
@@ -227,7 +227,7 @@ static omm_err answer_poll(omm_buf *reply, omm_coord *c, uint64_t now_ms,
     OMM_TRY(coord_reply_wait(reply, c));
     if (c->peer_fresh && gives) coord_declined_asks(c, (uint32_t)index, now_ms);
     if (c->state != OMM_COORD_JOINING || node->ready || stale || !gives) return OMM_OK;
-    OMM_TRY(coord_store_presence(c, (uint32_t)index, false));
+    OMM_TRY(coord_store_presence(c, (uint32_t)index, COORD_READY));
     node->ready = true;
     return OMM_OK;
 }

@@ -265,11 +265,22 @@ static omm_err torn_bytes(uint64_t *out, const omm_audit_log *log, const reader 
     return broken(r, "over 1 MiB from here on is torn, more than a power cut takes");
 }
 
+typedef struct take_walk {
+    omm_audit_entry_fn each;
+    void *ud;
+} take_walk;
+
+static omm_err take_each(void *ud, const reader *r, const json_t *entry) {
+    const take_walk *w = ud;
+    (void)r;
+    return w->each ? w->each(w->ud, entry) : OMM_OK;
+}
+
 /* Where the chain stands; a torn end is cut off. */
-static omm_err take_up(omm_audit_log *log) {
+static omm_err take_up(omm_audit_log *log, take_walk *w) {
     reader r;
     OMM_TRY(open_reader(&r, log->path));
-    omm_err err = walk(&r, NULL, NULL);
+    omm_err err = walk(&r, take_each, w);
     log->entries = r.entries;
     log->head = r.head;
     log->bytes = r.bytes;
@@ -281,14 +292,16 @@ static omm_err take_up(omm_audit_log *log) {
     return OMM_OK;
 }
 
-omm_err omm_audit_log_open(omm_audit_log **out, const char *path, omm_clock clock) {
+omm_err omm_audit_log_open(omm_audit_log **out, const char *path, omm_clock clock,
+                           omm_audit_entry_fn each, void *ud) {
+    take_walk walk = {each, ud};
     omm_audit_log *log = omm_alloc(1, sizeof *log);
     if (!log) return omm_raise(OMM_ERR_NOMEM, "audit log");
     log->clock = clock;
     omm_buf_init(&log->line, OMM_AUDIT_LINE_BYTES_MAX);
     (void)snprintf(log->path, sizeof log->path, "%s", path);
     log->fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    omm_err err = log->fd < 0 ? io_error(log, "cannot open") : take_up(log);
+    omm_err err = log->fd < 0 ? io_error(log, "cannot open") : take_up(log, &walk);
     if (err == OMM_OK)
         err = omm_dir_sync_of(path); /* it may be new: without its name no entry lasts */
     if (err != OMM_OK) {

@@ -25,7 +25,7 @@ static omm_clock clock_of(omm_fake_clock *fake) {
 static void write_log(omm_digest *head) {
     omm_fake_clock fake;
     omm_audit_log *log = NULL;
-    CHECK_OK(omm_audit_log_open(&log, s_path, clock_of(&fake)));
+    CHECK_OK(omm_audit_log_open(&log, s_path, clock_of(&fake), NULL, NULL));
     for (int i = 0; i < ENTRIES; i++) {
         json_t *fields = json_pack("{s:i,s:s}", "round", i, "node", "\xc3\xa9va\n");
         fake.wall_ms += 1000;
@@ -196,7 +196,7 @@ static void goes_on(omm_bytes left, uint64_t whole) {
     for (uint64_t lines = 0; bytes < left.size && lines < whole; bytes++)
         lines += left.data[bytes] == '\n';
     CHECK_OK(omm_file_write_fast(s_path, left, 0600));
-    CHECK_OK(omm_audit_log_open(&again, s_path, clock_of(&fake)));
+    CHECK_OK(omm_audit_log_open(&again, s_path, clock_of(&fake), NULL, NULL));
     CHECK_OK(omm_audit_log_put(again, "start", NULL, true));
     omm_audit_log_close(again);
     CHECK_OK(omm_audit_log_verify(&check, s_path, NULL));
@@ -228,13 +228,13 @@ static void test_crash(void) {
     CHECK_OK(omm_buf_extend(&log, &zeros, TORN_MAX + 1));
     memset(zeros, 0, TORN_MAX + 1);
     CHECK_OK(omm_file_write_fast(s_path, omm_buf_view(&log), 0600));
-    CHECK_ERR(omm_audit_log_open(&refused, s_path, clock_of(&fake)), OMM_ERR_FORMAT);
+    CHECK_ERR(omm_audit_log_open(&refused, s_path, clock_of(&fake), NULL, NULL), OMM_ERR_FORMAT);
     log.size--;
     goes_on(omm_buf_view(&log), ENTRIES);
     log.size = whole; /* nor what is broken in its middle */
     log.data[10] ^= 1;
     CHECK_OK(omm_file_write_fast(s_path, omm_buf_view(&log), 0600));
-    CHECK_ERR(omm_audit_log_open(&refused, s_path, clock_of(&fake)), OMM_ERR_FORMAT);
+    CHECK_ERR(omm_audit_log_open(&refused, s_path, clock_of(&fake), NULL, NULL), OMM_ERR_FORMAT);
     omm_buf_fini(&log);
 }
 
@@ -258,7 +258,7 @@ static void test_full(void) {
     omm_audit_log *log = NULL;
     omm_audit_check check;
     CHECK_OK(omm_file_remove(s_path));
-    CHECK_OK(omm_audit_log_open(&log, s_path, clock_of(&fake)));
+    CHECK_OK(omm_audit_log_open(&log, s_path, clock_of(&fake), NULL, NULL));
     CHECK_OK(omm_audit_log_put(log, "start", NULL, false));
     char *big = malloc(OMM_AUDIT_LINE_BYTES_MAX + 1);
     CHECK(big != NULL);
@@ -274,7 +274,7 @@ static void test_full(void) {
     CHECK_ERR(omm_audit_log_verify(&check, "/nowhere/audit.jsonl", NULL), OMM_ERR_NOT_FOUND);
     CHECK_OK(omm_file_remove(s_path)); /* and no link is followed */
     CHECK(symlink("/dev/null", s_path) == 0);
-    CHECK_ERR(omm_audit_log_open(&log, s_path, clock_of(&fake)), OMM_ERR_IO);
+    CHECK_ERR(omm_audit_log_open(&log, s_path, clock_of(&fake), NULL, NULL), OMM_ERR_IO);
 }
 
 int main(void) {

@@ -132,6 +132,7 @@ static omm_err open_files(base_serve *b) {
     if (b->piece_chunks == 0)
         return omm_raise(OMM_ERR_TOO_BIG, "%s: %llu bytes cannot be served as a base model",
                          b->o.path, (unsigned long long)b->size);
+    if (b->piece_chunks < b->o.piece_chunks) b->piece_chunks = b->o.piece_chunks;
     const uint64_t bytes = omm_base_piece_bytes(b->piece_chunks);
     b->piece_count = (size_t)((b->size + bytes - 1) / bytes);
     b->pieces = omm_alloc(b->piece_count, sizeof *b->pieces);

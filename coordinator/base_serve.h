@@ -38,6 +38,7 @@ typedef struct base_serve_options {
     const char *path;          /* the file, or any of them; borrowed until the end, as the rest */
     uint32_t part_count;       /* files: 1 unless the model is split; at most OMM_BASE_PARTS_MAX */
     omm_digest digest;         /* it has, by what the run was opened with */
+    uint32_t piece_chunks;     /* of a piece; 0, or fewer than it takes: as few as there may be */
     uint32_t transfers;        /* slots; 0: only mirrors are named */
     uint64_t bytes_per_second; /* over all of them; 0: no limit */
     const char *const *mirrors;

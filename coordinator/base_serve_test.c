@@ -9,6 +9,7 @@
 #include "omm/messages.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -91,6 +92,51 @@ static void test_chunks(void) {
     CHECK_OK(base_serve_answer(&handled, &s_reply, b, omm_bytes_of("rubbish", 7), "a"));
     CHECK(!handled);
     base_serve_close(b);
+}
+
+/* A piece of several chunks, as a model of over a GiB has: each is served, and behind the last one there is nothing. */
+static void test_large_pieces(const char *path, size_t whole, uint32_t chunks) {
+    base_serve *b = NULL;
+    const size_t bytes = (size_t)chunks * OMM_CHUNK_BYTES;
+    const base_serve_options o = {.path = path,
+                                  .part_count = 1,
+                                  .digest = omm_hash(omm_bytes_of(s_file, whole)),
+                                  .piece_chunks = chunks,
+                                  .transfers = 1,
+                                  .key = &s_key,
+                                  .clock = omm_clock_fake(&s_fake)};
+    CHECK_OK(base_serve_open(&b, &o));
+    for (size_t begin = 0; begin < whole; begin += bytes) {
+        const size_t size = whole - begin < bytes ? whole - begin : bytes;
+        omm_request get = {.kind = OMM_REQUEST_GET,
+                           .digest = omm_hash(omm_bytes_of(s_file + begin, size))};
+        for (size_t at = 0; at < size; at += OMM_CHUNK_BYTES, get.index++) {
+            CHECK(ask(b, &get, "a"));
+            CHECK_EQ(s_answer.kind, OMM_REPLY_CHUNK);
+            const omm_bytes got = s_answer.data;
+            CHECK_EQ(got.size, size - at < OMM_CHUNK_BYTES ? size - at : OMM_CHUNK_BYTES);
+            CHECK(same_bytes(got.data, s_file + begin + at, got.size));
+        }
+        for (; get.index <= chunks + 1; get.index++) {
+            CHECK(ask(b, &get, "a"));
+            CHECK_EQ(s_answer.kind, OMM_REPLY_REFUSED);
+        }
+    }
+    CHECK_EQ(base_serve_counts(b).bytes, whole);
+    base_serve_close(b);
+}
+
+/* The last piece ends in a chunk, and with one. */
+static void test_large(void) {
+    char path[sizeof s_path + 4];
+    const size_t even = 3 * (size_t)OMM_CHUNK_BYTES;
+    (void)snprintf(path, sizeof path, "%s.3", s_path);
+    CHECK_OK(omm_file_write(path, omm_bytes_of(s_file, even), 0600));
+    for (uint32_t chunks = 2; chunks <= 8; chunks *= 2) {
+        test_large_pieces(s_path, BYTES, chunks);
+        test_large_pieces(path, even, chunks);
+    }
+    CHECK_EQ(unlink(path), 0);
 }
 
 static void test_slots(void) {
@@ -382,6 +428,7 @@ int main(void) {
     omm_buf_init(&s_request, OMM_MESSAGE_BYTES_MAX);
     omm_arena_init(&s_arena, OMM_MESSAGE_ARENA_BYTES);
     test_chunks();
+    test_large();
     test_slots();
     test_rate();
     test_files();

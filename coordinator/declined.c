@@ -1,7 +1,8 @@
 /* declined.c - owns what nodes say of why they give nothing to the round: noted from their polls, told to the operator.
  *
- * In memory alone.  Evidence does not depend on it, and who declines says so again within seconds of a restart.  Of all
- * reasons a dry run alone changes what the coordinator does.  A round does not wait for such a node where it
+ * In memory alone: evidence does not depend on it, and who declines says so again within seconds of a restart.  But for a
+ * dry run, which says it once, before it trains for as long as that takes, and alone of all reasons changes what the
+ * coordinator does: that is in the database too.  A round does not wait for such a node where it
  *   has enough: it ends;
  *   has not, and waits for nobody else, while others that are enough for a round wait: it makes way for the next one.
  * With nobody to make way for it stays open up to its deadline, so that what the dry run has made may still come: rounds
@@ -137,10 +138,13 @@ static void tell_hopeless(omm_coord *c) {
                                       "nodes` says which node has which reason"));
 }
 
-void coord_declined_note(omm_coord *c, uint32_t node, uint32_t declined) {
+omm_err coord_declined_note(omm_coord *c, uint32_t node, uint32_t declined) {
     coord_node *n = &c->nodes[node];
-    if (c->state != OMM_COORD_OPEN || !n->offered || n->settled || n->quarantined) return;
-    if (n->declined == declined) return;
+    if (c->state != OMM_COORD_OPEN || !n->offered || n->settled || n->quarantined) return OMM_OK;
+    if (n->declined == declined) return OMM_OK;
+    if (declined == OMM_DECLINED_DRY || n->declined == OMM_DECLINED_DRY)
+        OMM_TRY(coord_store_presence(c, node,
+                                     declined == OMM_DECLINED_DRY ? COORD_DRY : COORD_OFFERED));
     char text[OMM_DECLINED_TEXT_SIZE];
     omm_declined_text(text, declined);
     n->declined = declined;
@@ -149,4 +153,10 @@ void coord_declined_note(omm_coord *c, uint32_t node, uint32_t declined) {
                   OMM_LOG_STR("node", c->o.run->nodes[node].name),
                   OMM_LOG_STR("reason", text[0] ? text : "none any more"));
     if (declined_lasts(declined)) tell_hopeless(c);
+    return OMM_OK;
+}
+
+void coord_declined_restore(omm_coord *c, uint32_t node) {
+    c->nodes[node].declined = OMM_DECLINED_DRY;
+    c->has_dry = true;
 }

@@ -1,6 +1,7 @@
 /* diary.c - see diary.h. */
 #include "diary.h"
 
+#include "omm/coordinator_enrol.h"
 #include "omm/mem.h"
 
 #include <math.h>
@@ -10,6 +11,8 @@ struct diary {
     diary_options o;
     omm_audit_log *log;
     uint64_t refused[WATCH_REASONS]; /* since the last round_over */
+    bool *named;                     /* (nodes when it was opened): an entry says that it is in */
+    size_t named_count;
 };
 
 static void show_head(diary *d) {
@@ -18,11 +21,27 @@ static void show_head(diary *d) {
     watch_audit(d->o.watch, entries, &head);
 }
 
+/* An entry that stood there before: whose is it? */
+static omm_err note_named(void *ud, const json_t *entry) {
+    diary *d = ud;
+    omm_digest id;
+    const char *event = json_string_value(json_object_get(entry, "event"));
+    if (strcmp(event, "enrolled") != 0 && strcmp(event, "joined") != 0) return OMM_OK;
+    if (omm_json_get_digest(id.b, entry, "id") != OMM_OK) return OMM_OK;
+    for (size_t i = 0; i < d->named_count; i++)
+        d->named[i] |= omm_digest_equal(&d->o.run->nodes[i].id, &id);
+    return OMM_OK;
+}
+
 omm_err diary_open(diary **out, const diary_options *options) {
     diary *d = omm_alloc(1, sizeof *d);
     if (!d) return omm_raise(OMM_ERR_NOMEM, "audit log");
     d->o = *options;
-    omm_err err = omm_audit_log_open(&d->log, options->path, options->clock);
+    d->named_count = options->run->node_count;
+    d->named = omm_alloc(d->named_count, sizeof *d->named);
+    omm_err err = d->named ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "audit log");
+    if (err == OMM_OK)
+        err = omm_audit_log_open(&d->log, options->path, options->clock, note_named, d);
     if (err == OMM_ERR_FORMAT)
         err = omm_raise(OMM_ERR_FORMAT, "%s; keep the file and move it away to begin a new one",
                         omm_err_sentence());
@@ -37,6 +56,7 @@ omm_err diary_open(diary **out, const diary_options *options) {
 void diary_close(diary *d) {
     if (!d) return;
     omm_audit_log_close(d->log);
+    omm_free(d->named);
     omm_free(d);
 }
 
@@ -63,23 +83,31 @@ static omm_err fill_start(json_t *entry, const diary *d, const omm_coord_status 
     return omm_json_set_str(entry, "build", d->o.build);
 }
 
-static omm_err put_enrolled(diary *d) {
-    for (size_t i = 0; i < d->o.run->node_count; i++) {
-        json_t *entry = json_object();
-        omm_err err = omm_json_set_str(entry, "node", d->o.run->nodes[i].name);
-        if (err == OMM_OK) err = omm_json_set_digest(entry, "id", d->o.run->nodes[i].id.b);
-        if (err != OMM_OK) {
-            json_decref(entry);
-            return err;
-        }
-        OMM_TRY(put(d, "enrolled", entry, i + 1 == d->o.run->node_count));
+/* by NULL: it is on the list. */
+static omm_err put_member(diary *d, size_t node, const char *by, bool durable) {
+    json_t *entry = json_object();
+    omm_err err = omm_json_set_str(entry, "node", d->o.run->nodes[node].name);
+    if (err == OMM_OK) err = omm_json_set_digest(entry, "id", d->o.run->nodes[node].id.b);
+    if (err == OMM_OK && by) err = omm_json_set_str(entry, "by", by);
+    if (err == OMM_OK) return put(d, by ? "joined" : "enrolled", entry, durable);
+    json_decref(entry);
+    return err;
+}
+
+/* Who is in and in no entry: all in a new log; else whom a kill left out, between the start and the list, or between the
+ * database, which lets a node in, and its entry. */
+static omm_err put_unnamed(diary *d, const omm_coord *coord) {
+    size_t end = d->named_count;
+    while (end > 0 && d->named[end - 1]) end--;
+    for (size_t i = 0; i < end; i++) {
+        if (d->named[i]) continue;
+        OMM_TRY(put_member(d, i, coord ? omm_coord_joined_by(coord, i) : NULL, i + 1 == end));
+        d->named[i] = true;
     }
     return OMM_OK;
 }
 
-omm_err diary_start(diary *d, const omm_coord_status *status) {
-    omm_digest head;
-    bool is_new = omm_audit_log_head(&head, d->log) == 0;
+omm_err diary_start(diary *d, const omm_coord_status *status, const omm_coord *coord) {
     json_t *entry = json_object();
     omm_err err = fill_start(entry, d, status);
     if (err != OMM_OK) {
@@ -87,7 +115,7 @@ omm_err diary_start(diary *d, const omm_coord_status *status) {
         return err;
     }
     OMM_TRY(put(d, "start", entry, true));
-    return is_new ? put_enrolled(d) : OMM_OK;
+    return put_unnamed(d, coord);
 }
 
 omm_err diary_ctl(diary *d, const char *action, const char *argument, uint32_t uid) {
@@ -168,17 +196,6 @@ static void tell_trouble(const diary *d, const char *entry, omm_err err) {
     watch_audit_failed(d->o.watch, omm_err_sentence());
 }
 
-static omm_err put_joined(diary *d, const omm_coord_event *event) {
-    const omm_run_node *node = &d->o.run->nodes[event->node];
-    json_t *entry = json_object();
-    omm_err err = omm_json_set_str(entry, "node", node->name);
-    if (err == OMM_OK) err = omm_json_set_digest(entry, "id", node->id.b);
-    if (err == OMM_OK) err = omm_json_set_str(entry, "by", event->sentence);
-    if (err == OMM_OK) return put(d, "joined", entry, true);
-    json_decref(entry);
-    return err;
-}
-
 static omm_err put_canary(diary *d, const omm_coord_event *event) {
     json_t *entry = json_object();
     omm_err err = omm_json_set_str(entry, "node", event->peer);
@@ -218,7 +235,7 @@ void diary_event(diary *d, const omm_coord_event *event, const omm_coord *coord)
     if (event->reason != OMM_OK) d->refused[event->reason]++;
     if (event->kind == OMM_COORD_EVENT_REQUEST) return;
     if (event->kind == OMM_COORD_EVENT_JOINED) {
-        tell_trouble(d, "joined", put_joined(d, event));
+        tell_trouble(d, "joined", put_member(d, (size_t)event->node, event->sentence, true));
         return;
     }
     bool is_receipt = event->kind == OMM_COORD_EVENT_SUBMISSION;

@@ -1,6 +1,6 @@
 /* diary.h - which events of a service go into its audit log, and in what words.
  *
- *   start, enrolled (once), joined, canary (a verdict), round_open, receipt (one a node and round), round_over (with all refusals by
+ *   start, enrolled (once a node), joined, canary (a verdict), round_open, receipt (one a node and round), round_over (with all refusals by
  *   reason), evidence_damaged, evidence_mended, ctl (ctl_failed after it, or alone, when it was not done), closed, stop
  *
  * What strangers can send without end is counted, not written: the log grows with rounds and nodes only.
@@ -30,7 +30,9 @@ OMM_CHECKED omm_err diary_open(diary **out, const diary_options *options);
 void diary_close(diary *d); /* NULL is fine */
 
 /* Errors of these two: those of omm_audit_log_put. */
-OMM_CHECKED omm_err diary_start(diary *d, const omm_coord_status *status);
+/* The start, and an entry for every node that is in and has none: all of them in a new log, and whom a kill left out.
+ * coord NULL: all nodes are of the list. */
+OMM_CHECKED omm_err diary_start(diary *d, const omm_coord_status *status, const omm_coord *coord);
 /* why: "sealed", "stopped", "drained", or the sentence of an error. */
 OMM_CHECKED omm_err diary_stop(diary *d, const char *why);
 void diary_event(diary *d, const omm_coord_event *event, const omm_coord *coord);

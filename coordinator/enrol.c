@@ -25,7 +25,12 @@ static void begin_node(omm_coord *c, uint32_t index, const char *by) {
 static omm_err load_member(void *ud, uint32_t node, const char *name, const char *by,
                            const omm_public_key *key) {
     omm_coord *c = ud;
-    if (node > c->o.run->node_count || node >= c->node_max)
+    if (node > c->o.run->node_count && node < c->node_max)
+        return omm_raise(OMM_ERR_FORMAT,
+                         "enrolment.sqlite: %s is node %u, and node %zu is not there; put the file "
+                         "back from a copy",
+                         name, node, c->o.run->node_count);
+    if (node >= c->node_max)
         return omm_raise(
             OMM_ERR_MISMATCH,
             "enrolment.sqlite: %s is node %u, and there is room for %u; raise node_max", name, node,

@@ -159,6 +159,11 @@ omm_err omm_coord_revoke(uint64_t *next_deadline_ms, omm_coord *c, uint64_t now_
     return OMM_OK;
 }
 
+const char *omm_coord_joined_by(const omm_coord *c, size_t node) {
+    OMM_ASSERT(node < c->o.run->node_count);
+    return c->enrol && node >= c->listed ? c->enrol->nodes[node].by : NULL;
+}
+
 static const char *standing(const coord_node *n) {
     if (n->revoked) return "revoked";
     if (n->quarantined) return "quarantine";

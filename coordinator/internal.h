@@ -231,8 +231,13 @@ OMM_CHECKED omm_err coord_store_state(omm_coord *c, omm_coord_state state, uint3
 OMM_CHECKED omm_err coord_store_offer(omm_coord *c, omm_bytes envelope);
 /* Polls of the node up to this counter are not fresh any more after a restart. */
 OMM_CHECKED omm_err coord_store_counter(omm_coord *c, uint32_t node, uint64_t upto);
-/* The node is ready for the round, or took its offer. */
-OMM_CHECKED omm_err coord_store_presence(omm_coord *c, uint32_t node, bool offered);
+/* The node is ready for the round, or took its offer, or has said since that it is a dry run. */
+typedef enum coord_presence { /* the numbers are in the database */
+                              COORD_READY = 0,
+                              COORD_OFFERED = 1,
+                              COORD_DRY = 2,
+} coord_presence;
+OMM_CHECKED omm_err coord_store_presence(omm_coord *c, uint32_t node, coord_presence is);
 OMM_CHECKED omm_err coord_store_loss(omm_coord *c, double loss);
 OMM_CHECKED omm_err coord_store_paused(omm_coord *c, bool paused);
 OMM_CHECKED omm_err coord_store_quarantine(omm_coord *c, size_t node, bool quarantined);
@@ -450,8 +455,10 @@ void coord_deadline_failed(omm_coord *c, uint64_t now_ms, omm_err err);
 /* ---- declined.c ---- */
 /* A round opens: nobody has said anything of it. */
 void coord_declined_begin(omm_coord *c);
-/* A fresh poll says so; counts where it can be about the open round's offer. */
-void coord_declined_note(omm_coord *c, uint32_t node, uint32_t declined);
+/* A fresh poll says so; counts where it can be about the open round's offer.  Errors: IO; then it was not said. */
+OMM_CHECKED omm_err coord_declined_note(omm_coord *c, uint32_t node, uint32_t declined);
+/* The database has of this node that it is a dry run in the open round. */
+void coord_declined_restore(omm_coord *c, uint32_t node);
 /* Of this round; until the next one opens, of the last one. */
 void coord_declined_list(char out[DECLINED_LIST_SIZE], const omm_coord *c);
 /* Nodes of the open round that it need not wait for: they said so themselves, and may give all the same. */

@@ -72,7 +72,7 @@ static omm_err open_diary(service *s) {
                              .log = s->o->log};
     OMM_TRY(diary_open(&s->diary, &options));
     omm_coord_status status = omm_coord_get_status(s->coord);
-    return diary_start(s->diary, &status);
+    return diary_start(s->diary, &status, s->coord);
 }
 
 /* Where strangers may come: is any work of theirs ever looked at again?  NULL: it is. */

@@ -112,10 +112,10 @@ omm_err coord_store_offer(omm_coord *c, omm_bytes envelope) {
     return coord_store_in_transaction(c, offer_body, &envelope);
 }
 
-omm_err coord_store_presence(omm_coord *c, uint32_t node, bool offered) {
+omm_err coord_store_presence(omm_coord *c, uint32_t node, coord_presence is) {
     return omm_db_run(c->db,
                       "INSERT OR REPLACE INTO presence(round, node, offered) VALUES (?, ?, ?)",
-                      OMM_DB_INT(c->round), OMM_DB_INT(node), OMM_DB_INT(offered));
+                      OMM_DB_INT(c->round), OMM_DB_INT(node), OMM_DB_INT(is));
 }
 
 omm_err coord_store_counter(omm_coord *c, uint32_t node, uint64_t upto) {

@@ -192,7 +192,7 @@ static omm_err load_previous(omm_coord *c) {
 
 /* ---- nodes ---- */
 
-typedef omm_err (*node_row_fn)(coord_node *node, const omm_coord *c, const omm_rows *rows);
+typedef omm_err (*node_row_fn)(coord_node *node, omm_coord *c, const omm_rows *rows);
 
 /* Rows of (node, ...) that `sql` finds with the one parameter; those of nodes the run does not have
  * are passed over. */
@@ -210,18 +210,21 @@ static omm_err each_node(omm_coord *c, const char *sql, int64_t parameter, node_
     return err;
 }
 
-static omm_err take_presence(coord_node *node, const omm_coord *c, const omm_rows *rows) {
-    node->offered = omm_rows_int(rows, 1) != 0;
+static omm_err take_presence(coord_node *node, omm_coord *c, const omm_rows *rows) {
+    const int64_t is = omm_rows_int(rows, 1);
+    node->offered = is != COORD_READY;
+    if (is == COORD_DRY && c->state == OMM_COORD_OPEN && !node->has_counter) /* see take_counter */
+        coord_declined_restore(c, (uint32_t)(node - c->nodes));
     node->ready = c->state == OMM_COORD_JOINING && !node->quarantined;
     return OMM_OK;
 }
 
-static omm_err take_residual(coord_node *node, const omm_coord *c, const omm_rows *rows) {
+static omm_err take_residual(coord_node *node, omm_coord *c, const omm_rows *rows) {
     (void)c;
     return omm_rows_digest(&node->residual, rows, 1);
 }
 
-static omm_err take_counter(coord_node *node, const omm_coord *c, const omm_rows *rows) {
+static omm_err take_counter(coord_node *node, omm_coord *c, const omm_rows *rows) {
     (void)c;
     node->counter_upto = (uint64_t)omm_rows_int(rows, 1);
     if (node->has_counter)
@@ -232,14 +235,14 @@ static omm_err take_counter(coord_node *node, const omm_coord *c, const omm_rows
     return OMM_OK;
 }
 
-static omm_err take_totals(coord_node *node, const omm_coord *c, const omm_rows *rows) {
+static omm_err take_totals(coord_node *node, omm_coord *c, const omm_rows *rows) {
     (void)c;
     node->accepted_total = (uint32_t)omm_rows_int(rows, 1);
     node->refused_total = (uint32_t)omm_rows_int(rows, 2);
     return OMM_OK;
 }
 
-static omm_err take_quarantine(coord_node *node, const omm_coord *c, const omm_rows *rows) {
+static omm_err take_quarantine(coord_node *node, omm_coord *c, const omm_rows *rows) {
     (void)c;
     (void)rows;
     node->quarantined = true;
@@ -272,8 +275,9 @@ static omm_err load_submissions(omm_coord *c) {
             err = coord_upload_restore(c, &rows[i]);
         if (rows[i].status == COORD_ACCEPTED) c->accepted_count++;
         if (rows[i].status == COORD_REFUSED) c->refused_count++;
-        if (rows[i].status == COORD_ACCEPTED || rows[i].status == COORD_REFUSED)
-            node->settled = true;
+        if (rows[i].status != COORD_ACCEPTED && rows[i].status != COORD_REFUSED) continue;
+        node->settled = true;
+        node->declined = OMM_DECLINED_NOTHING;
     }
     omm_arena_fini(&arena);
     return err;

@@ -217,6 +217,34 @@ static void shared_chunk(void) {
     peer_close(&p);
 }
 
+/* One chunk for three, the second of whom lies about its size and is refused for it: the answer is the first one's all the same. */
+static void shared_chunk_of_three(void) {
+    peer p;
+    fed_options options = large_options();
+    uint32_t by_index[3];
+    options.silent[0] = true;
+    peer_open(&p, &options);
+    for (uint32_t i = 0; i < 2; i++) peer_poll_as(&p, i);
+    peer_until_open(&p, 0);
+    CHECK_EQ(omm_coord_get_status(p.f.coord).selected, 3);
+    for (uint32_t i = 0; i < 3; i++) by_index[p.f.of_node[i]] = i;
+    fill_large(&p, 1);
+    const omm_submission honest = p.s;
+    for (uint32_t i = 0; i < 3; i++) {
+        p.s = honest;
+        if (i == 1) p.s.payload.size = 100;
+        if (i == 1) p.s.payload.chunk_count = 1;
+        give_as(&p, by_index[i]);
+        CHECK_EQ(p.last.kind, OMM_REPLY_NEED);
+    }
+    peer_put(&p, 0);
+    CHECK_EQ(p.last.kind, OMM_REPLY_NEED);
+    CHECK_EQ(omm_coord_last_node(p.f.coord), 0);
+    CHECK_EQ(omm_coord_get_status(p.f.coord).refused, 1);
+    CHECK(!omm_coord_get_node(p.f.coord, 0).settled && omm_coord_get_node(p.f.coord, 1).settled);
+    peer_close(&p);
+}
+
 /* Of what was refused nobody is told that it was copied. */
 static void copied_from_a_refused_one(void) {
     peer p;
@@ -358,6 +386,7 @@ int main(void) {
     copied_payload();
     copied_from_a_refused_one();
     shared_chunk();
+    shared_chunk_of_three();
     replay_of_a_replaced_manifest();
     half_uploads();
     candidate_without_a_loss();

@@ -1,6 +1,6 @@
 /* Trouble of our own with a canary: whatever step of it fails, it is said, tried again after CANARY_AGAIN_MS and not before, and
- * the candidate loses nothing by it.  The clock is the test's; the payload is none that a node could have written, so that
- * a replay ends before it trains anything. */
+ * the candidate loses nothing by it.  The clock is the test's.  At first the payload is none that a node could have written, so that
+ * a replay ends before it trains anything; then it is one, of the run's own layout, and the training is what fails. */
 #include "canary_work.h"
 
 #include "hand.h"
@@ -85,8 +85,10 @@ static void wait_for_again(canary_work *w) {
 
 /* ---- what it works with ---- */
 
-static void open_fed(void) {
+/* layout NULL: nothing is trained. */
+static void open_fed(const omm_layout *layout) {
     fed_options o = fed_options_default();
+    o.layout = layout;
     o.nodes = o.listed = 2;
     o.node_max = 8;
     o.work_bits = 6;
@@ -149,6 +151,60 @@ static void test_troubles(canary_work *w) {
     hand_close(&h);
 }
 
+/* ---- the training ---- */
+
+/* Whatever it lacks memory for, that is no fault of the candidate's: only a training that was done is a verdict. */
+static void test_no_memory(canary_work *w, const omm_layout *layout) {
+    hand h;
+    unsigned failed = 0;
+    open_fed(layout);
+    hand_begin(&h, &s_fed, 2);
+    hand_give(&h);
+    memset(&s_said, 0, sizeof s_said);
+    for (size_t nth = 1; s_said.verdict == 0; nth++) { /* which comes after it */
+        const unsigned replays = s_said.replays, before = s_said.next;
+        omm_mem_fail_nth(nth);
+        turn(w);
+        if (s_said.next == before) turn_until_replayed(w, replays + 1);
+        CHECK(!omm_mem_fail_is_due());
+        omm_mem_fail_nth(0);
+        CHECK_EQ(troubles(), ++failed);
+        wait_for_again(w);
+    }
+    CHECK(s_said.verdict == 1 && s_said.replay > 1);
+    turn(w);
+    CHECK_EQ(waiting(), 0);
+    printf("%u of %u troubles in the training\n", s_said.replay, failed);
+    CHECK_EQ(hand_verdict(&h), OMM_ERR_REFUSED_DIGEST); /* the first step is another one */
+    hand_close(&h);
+    fed_close(&s_fed);
+}
+
+/* A service ends in the middle of one: it does not wait for all of it, nothing is judged by what was done, and the next one does
+ * it again. */
+static void test_closed(canary_work *w, const canary_work_options *options,
+                        const omm_layout *layout) {
+    hand h;
+    canary_work *ended;
+    open_fed(layout);
+    hand_begin(&h, &s_fed, 3);
+    hand_give(&h);
+    memset(&s_said, 0, sizeof s_said);
+    CHECK_OK(canary_work_open(&ended, options));
+    const size_t live = omm_mem_live();
+    turn(ended);
+    CHECK(omm_mem_live() > live); /* it trains */
+    canary_work_close(ended);
+    CHECK(waiting() == 1 && s_said.replays == 0);
+    CHECK_EQ(hand_verdict(&h), OMM_ERR_STATE);
+    turn(w);
+    turn_until_replayed(w, 1);
+    CHECK(waiting() == 0 && troubles() == 0);
+    CHECK_EQ(hand_verdict(&h), OMM_ERR_REFUSED_DIGEST);
+    hand_close(&h);
+    fed_close(&s_fed);
+}
+
 int main(void) {
     const omm_log log = {.level = OMM_LOG_DEBUG, .clock = omm_clock_system(), .sink = listen};
     omm_pool *pool;
@@ -172,10 +228,13 @@ int main(void) {
                                          .log = &log};
     canary_work *w;
     CHECK_OK(canary_work_open(&w, &options));
-    open_fed();
+    open_fed(NULL);
     test_troubles(w);
-    canary_work_close(w);
     fed_close(&s_fed);
+    const omm_layout *layout = &omm_run_get_record(options.run)->layout;
+    test_no_memory(w, layout);
+    test_closed(w, &options, layout);
+    canary_work_close(w);
     omm_buf_fini(&text);
     omm_scenario_run_close(run);
     omm_compute_fini(&compute);

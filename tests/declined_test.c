@@ -411,6 +411,79 @@ static void dry_makes_way_once(void) {
     peer_close(&p);
 }
 
+/* ---- a restart while a dry run trains, which has said so once and says it to nobody again ---- */
+
+/* The round does not wait for it afterwards, either; it does for who has taken it back. */
+static void dry_is_kept(bool takes_back) {
+    peer p;
+    fed_options o = peer_options();
+    o.accept_min = 2;
+    o.on_disk = true;
+    peer_open(&p, &o);
+    peer_until_open(&p, 0);
+    const uint64_t opened_ms = p.f.now_ms;
+    say(&p, OMM_DECLINED_DRY);
+    if (takes_back) say(&p, OMM_DECLINED_NOTHING);
+    fed_restart_coordinator(&p.f);
+    CHECK_EQ(heard(&p), takes_back ? OMM_DECLINED_NOTHING : OMM_DECLINED_DRY);
+    while (is_open(&p)) CHECK(fed_step(&p.f));
+    CHECK_EQ(p.f.now_ms < opened_ms + o.deadline_ms / 2, !takes_back);
+    CHECK_EQ(heard(&p), takes_back ? OMM_DECLINED_NOTHING : OMM_DECLINED_DRY);
+    end_and_verify(&p);
+}
+
+/* Nor does it keep others from the next round, which forgets it. */
+static void dry_is_kept_and_makes_way(void) {
+    listener l;
+    peer p;
+    listener_open(&l, " round_void ");
+    fed_options o = alone(&l);
+    open_for_dry(&p, &o, 3);
+    fed_restart_coordinator(&p.f);
+    const uint64_t come_ms = p.f.now_ms;
+    come(&p, 0);
+    come(&p, 1);
+    until_round(&p, 1);
+    CHECK(p.f.now_ms < come_ms + 1000);
+    CHECK(l.lines == 1 && strstr(l.last, "dry runs alone") && strstr(l.last, "dry 1"));
+    fed_restart_coordinator(&p.f);
+    CHECK_EQ(heard(&p), OMM_DECLINED_NOTHING);
+    end_and_verify(&p);
+}
+
+/* Who has given all the same is no dry run any more. */
+static void dry_that_gave(void) {
+    peer p;
+    bool receipt = false;
+    fed_options o = peer_options();
+    o.on_disk = true;
+    peer_open(&p, &o);
+    peer_until_open(&p, 0);
+    peer_fill(&p, NULL);
+    say(&p, OMM_DECLINED_DRY);
+    peer_give(&p);
+    CHECK_OK(peer_reason_of(&p, &receipt));
+    fed_restart_coordinator(&p.f);
+    CHECK_EQ(heard(&p), OMM_DECLINED_NOTHING);
+    peer_close(&p);
+}
+
+/* Where a batch is undone, what nodes said is in memory all the same: an older word does not come back. */
+static void dry_and_an_undone_batch(void) {
+    peer p;
+    fed_options o = peer_options();
+    o.on_disk = o.batched = true;
+    peer_open(&p, &o);
+    peer_until_open(&p, 0);
+    say(&p, OMM_DECLINED_DRY);
+    CHECK_EQ(heard(&p), OMM_DECLINED_DRY);
+    p.f.undo_next = true;
+    say(&p, OMM_DECLINED_NOTHING);
+    CHECK_EQ(p.f.undone, 1);
+    CHECK_EQ(heard(&p), OMM_DECLINED_NOTHING);
+    peer_close(&p);
+}
+
 int main(void) {
     is_heard();
     replays_say_nothing();
@@ -430,5 +503,10 @@ int main(void) {
     dry_waits_for_nobodys_sake();
     dry_and_too_few();
     dry_makes_way_once();
+    dry_is_kept(false);
+    dry_is_kept(true);
+    dry_is_kept_and_makes_way();
+    dry_that_gave();
+    dry_and_an_undone_batch();
     return 0;
 }

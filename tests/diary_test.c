@@ -5,6 +5,7 @@
 #include "actions.h"
 #include "peer.h"
 
+#include "omm/coordinator_enrol.h"
 #include "omm/json.h"
 #include "omm/mem.h"
 #include "omm_test.h"
@@ -38,7 +39,7 @@ static void open_diary(void) {
                              .log = &s_log};
     const omm_coord_status status = omm_coord_get_status(s_peer.f.coord);
     CHECK_OK(diary_open(&s_diary, &o));
-    CHECK_OK(diary_start(s_diary, &status));
+    CHECK_OK(diary_start(s_diary, &status, s_peer.f.coord));
 }
 
 static void begin(const fed_options *options) {
@@ -396,6 +397,64 @@ static void test_joined(void) {
     end();
 }
 
+/* ---- a kill between a beginning and its entries ---- */
+
+/* The log as it was, cut behind so many entries by a kill, or by a power cut before the others were synced. */
+static void put_cut(const omm_buf *log, size_t entries) {
+    size_t size = 0;
+    for (; entries > 0 && size < log->size; size++) entries -= log->data[size] == '\n';
+    CHECK_EQ(entries, 0);
+    CHECK_OK(omm_file_write(s_path, omm_bytes_of(log->data, size), 0600));
+}
+
+static void check_members(uint32_t listed, uint32_t came) {
+    char text[128], hex[OMM_DIGEST_HEX_SIZE];
+    omm_audit_check check;
+    CHECK_EQ(entries("enrolled", 0, NULL, NULL), listed);
+    CHECK_EQ(entries("joined", 0, NULL, NULL), came);
+    for (uint32_t i = 0; i < listed + came; i++) {
+        const bool is_listed = i < listed;
+        omm_digest_hex(hex, &s_peer.f.run.nodes[i].id);
+        (void)snprintf(text, sizeof text, "\"%s\"", hex);
+        expect_entry(is_listed ? "enrolled" : "joined", is_listed ? i : i - listed, "id", text);
+    }
+    CHECK_OK(omm_audit_log_verify(&check, s_path, NULL));
+}
+
+/* What the kill left out is written by the next start, once; what is there stays as it is. */
+static void test_killed(void) {
+    fed_options o = fed_options_default();
+    o.listed = 2;
+    o.rounds = 1;
+    begin(&o); /* start and the list are there; who joins later is not, at first */
+    fed_run(&s_peer.f);
+    diary_close(s_diary);
+    omm_buf log;
+    omm_buf_init(&log, 1 << 20);
+    CHECK_OK(omm_file_read(&log, s_path));
+    const uint32_t came = o.nodes - o.listed;
+    char by[64];
+    CHECK(came > 0);
+    (void)snprintf(by, sizeof by, "\"%s\"", omm_coord_joined_by(s_peer.f.coord, o.listed));
+    CHECK(strncmp(by, "\"invitation ", 12) == 0);
+    CHECK(!omm_coord_joined_by(s_peer.f.coord, o.listed - 1));
+    /* 0: the file is there, and nothing in it; then start, and each of the list. */
+    for (size_t kept = 0; kept <= 1 + o.listed; kept++) {
+        put_cut(&log, kept);
+        open_diary();
+        CHECK_EQ(entries("start", 0, NULL, NULL), kept > 0 ? 2 : 1);
+        check_members(o.listed, came);
+        expect_entry("joined", 0, "by", by);
+        diary_close(s_diary);
+        open_diary(); /* nothing is left out now */
+        check_members(o.listed, came);
+        diary_close(s_diary);
+    }
+    s_diary = NULL;
+    omm_buf_fini(&log);
+    end();
+}
+
 /* A log that is not one is not gone on with, and whoever looks after it reads what to do. */
 static void test_no_log(void) {
     const fed_options o = fed_options_default();
@@ -421,6 +480,7 @@ int main(void) {
     test_verdicts();
     test_said();
     test_joined();
+    test_killed();
     test_no_log();
     test_names();
     test_no_words();

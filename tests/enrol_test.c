@@ -1,5 +1,6 @@
 /* Nodes that come by invitation: whole runs with kills and lost messages between any two messages, and
  * everything a thief, a double and a late guest may try. */
+#include "enrol.h"
 #include "federation.h"
 
 #include "omm/envelope.h"
@@ -607,6 +608,28 @@ static void test_work(void) {
     fed_close(&s_fed);
 }
 
+/* Who is in and says so once more, its answer was lost, is in whatever has become of its challenge; and an invitation is looked
+ * at by itself. */
+static void test_work_is_over(void) {
+    const omm_key node = key_of(1), guest = key_of(2);
+    open_door();
+    const omm_digest challenge = challenge_for(&node);
+    const omm_enrol e = worked(&challenge, &node);
+    const omm_seed token = new_token(0);
+    CHECK_OK(ask(&e, &node));
+    s_fed.now_ms += 86400000; /* a day */
+    CHECK_OK(ask(&e, &node));
+    fed_restart_coordinator(&s_fed);
+    CHECK_OK(ask(&e, &node));
+    CHECK_EQ(s_fed.run.node_count, 3);
+    omm_enrol both = with_token(&token, &guest);
+    both.has_work = true;
+    both.challenge = challenge;
+    CHECK_OK(ask(&both, &guest));
+    CHECK_EQ(s_fed.run.node_count, 4);
+    fed_close(&s_fed);
+}
+
 /* Claims without work, by keys that are made up: each is refused and counted, none leaves anything. */
 static void test_flood(void) {
     enum { CLAIMS = 2000 };
@@ -769,6 +792,66 @@ static void test_revoked_in_a_run(void) {
     fed_close(&s_fed);
 }
 
+/* ---- what is kept does not fit the run ---- */
+
+static omm_err open_again(void) {
+    const omm_coord_options options = fed_coord_options(&s_fed);
+    omm_coord *coord = NULL;
+    const omm_err err = omm_coord_open(&coord, &options);
+    omm_coord_close(coord);
+    return err;
+}
+
+/* `damage` is done to enrolment.sqlite, and undone: between them no coordinator begins, and it says why. */
+static void refuses_damage(omm_err (*damage)(omm_db *db), const char *undo, omm_err want,
+                           const char *why) {
+    omm_db *db = NULL;
+    CHECK_OK(open_again());
+    CHECK_OK(enrol_store_open(&db, s_fed.state_dir));
+    CHECK_OK(damage(db));
+    omm_db_close(db);
+    CHECK_ERR(open_again(), want);
+    CHECK(strstr(omm_err_sentence(), why));
+    CHECK_OK(enrol_store_open(&db, s_fed.state_dir));
+    CHECK_OK(omm_db_exec(db, undo));
+    omm_db_close(db);
+    CHECK_OK(open_again());
+}
+
+static omm_err revoke_nobody(omm_db *db) {
+    return enrol_store_revoke(db, 3, "nobody", 0);
+}
+
+static omm_err leave_a_gap(omm_db *db) {
+    const omm_key key = key_of(9);
+    return enrol_store_join(db, 4, "other", "list", &key.public_key, NULL);
+}
+
+static omm_err join_as_another(omm_db *db) {
+    const omm_key key = key_of(9);
+    OMM_TRY(omm_db_exec(db, "UPDATE member SET node = 5 WHERE node = 2"));
+    return enrol_store_join(db, 2, "other", "list", &key.public_key, NULL);
+}
+
+static void test_damaged(void) {
+    const omm_key guest = key_of(1);
+    open_quiet(8);
+    const omm_seed token = new_token(0);
+    const omm_enrol e = with_token(&token, &guest);
+    CHECK_OK(ask(&e, &guest));
+    CHECK_EQ(s_fed.run.node_count, 3);
+    omm_coord_close(s_fed.coord);
+    s_fed.coord = NULL;
+    refuses_damage(revoke_nobody, "DELETE FROM revoked", OMM_ERR_FORMAT,
+                   "enrolment.sqlite: node 3 is revoked and unknown");
+    refuses_damage(leave_a_gap, "DELETE FROM member WHERE node = 4", OMM_ERR_FORMAT,
+                   "enrolment.sqlite: other is node 4, and node 3 is not there");
+    refuses_damage(join_as_another,
+                   "DELETE FROM member WHERE node = 2; UPDATE member SET node = 2 WHERE node = 5",
+                   OMM_ERR_MISMATCH, "enrolment.sqlite: node 2 is another one");
+    fed_close(&s_fed);
+}
+
 int main(void) {
     test_thief();
     test_once();
@@ -782,11 +865,13 @@ int main(void) {
     test_operator_limits();
     test_nothing_secret_kept();
     test_work();
+    test_work_is_over();
     test_flood();
     test_work_limit();
     test_worked_runs();
     test_quarantined();
     test_revoked();
+    test_damaged();
     test_runs();
     test_revoked_in_a_run();
     test_no_memory();

@@ -105,6 +105,7 @@ static void make_run(fed *f) {
     f->run.base.architecture = "llama";
     omm_run_id(f->run.run_id, &seed, omm_bytes_str("name: federation\n"));
     make_nodes(f, &seed);
+    if (f->o.layout) f->run.layout = *f->o.layout;
     f->initial = omm_alloc(f->run.layout.value_count, sizeof *f->initial);
     CHECK(f->initial);
     omm_rng lane = omm_rng_init(&seed, OMM_PURPOSE_ADAPTER_INIT, 0, 0);

@@ -68,6 +68,7 @@ typedef struct fed_options {
     void (*on_event)(void *ud, const omm_coord_event *event); /* of the coordinator, with `ud` */
     const omm_log *log;                                       /* of the coordinator; NULL: none */
     uint32_t values_cols;       /* width of the second matrix; 0: small */
+    const omm_layout *layout;   /* of an adapter that is really trained; NULL: of these two */
     bool is_plain;              /* a training that takes no time for many values */
     const omm_codec *up, *down; /* NULL: int8 and f16, both with zstd */
     bool counts_bytes;          /* coord_bytes and coord_peaks */

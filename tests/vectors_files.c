@@ -224,7 +224,7 @@ static void write_diary(const char *path, omm_clock clock) {
     const omm_coord_status status = {.state = OMM_COORD_JOINING,
                                      .round = (uint32_t)number_of(start, "round")};
     CHECK_OK(diary_open(&d, &options));
-    CHECK_OK(diary_start(d, &status));
+    CHECK_OK(diary_start(d, &status, NULL));
     write_events(d);
     diary_close(d);
     watch_close(seen);
@@ -239,7 +239,7 @@ static void write_rest(const char *path, omm_clock clock) {
     CHECK_EQ(fwrite(torn, 1, sizeof torn - 1, file), sizeof torn - 1);
     CHECK_EQ(fclose(file), 0);
     CHECK_EQ(number_of(next_fields("recovered"), "dropped_bytes"), sizeof torn - 1);
-    CHECK_OK(omm_audit_log_open(&log, path, clock));
+    CHECK_OK(omm_audit_log_open(&log, path, clock, NULL, NULL));
     while (s_at < json_array_size(s_entries))
         CHECK_OK(
             omm_audit_log_put(log, "round_over", json_deep_copy(next_fields("round_over")), false));

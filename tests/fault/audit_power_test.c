@@ -32,7 +32,7 @@ static omm_audit_log *open_log(char path[OMM_PATH_MAX], const char *dir) {
     CHECK_OK(omm_path_join(state, dir, "state"));
     CHECK_OK(omm_dir_make(state));
     CHECK_OK(omm_path_join(path, state, "audit.jsonl"));
-    CHECK_OK(omm_audit_log_open(&log, path, omm_clock_system()));
+    CHECK_OK(omm_audit_log_open(&log, path, omm_clock_system(), NULL, NULL));
     return log;
 }
 

@@ -27,8 +27,11 @@ typedef struct omm_audit_log omm_audit_log;
 
 /* Open, or begin, the file at `path` (mode 0600).  An end that a crash tore, a line without its
  * end or zeros and what follows them, is cut off, which the next entry says (event "recovered", with the bytes).
- * Errors: IO, NOMEM, FORMAT (no log stands there, or over 1 MiB is torn: it is left as it is). */
-OMM_CHECKED omm_err omm_audit_log_open(omm_audit_log **out, const char *path, omm_clock clock);
+ * each (may be NULL) gets every whole entry that stands there, in order, with `ud`; its error ends the call.
+ * Errors: IO, NOMEM, FORMAT (no log stands there, or over 1 MiB is torn: it is left as it is), those of each. */
+typedef omm_err (*omm_audit_entry_fn)(void *ud, const json_t *entry);
+OMM_CHECKED omm_err omm_audit_log_open(omm_audit_log **out, const char *path, omm_clock clock,
+                                       omm_audit_entry_fn each, void *ud);
 void omm_audit_log_close(omm_audit_log *log); /* NULL is fine */
 
 /* Append one entry.

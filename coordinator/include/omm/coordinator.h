@@ -278,7 +278,7 @@ typedef struct omm_coord_node_status {
     uint32_t accepted, refused; /* submissions, since the run began; of the refused ones a restart
                                    forgets those that left no record */
     /* omm/declined.h: why it gives nothing to the open round or, until another one opens, gave nothing to the
-     * last one.  After a restart not known until it has polled. */
+     * last one.  After a restart not known until it has polled, but for a dry run, which says it once. */
     uint32_t declined;
 } omm_coord_node_status;
 omm_coord_node_status omm_coord_get_node(const omm_coord *coord, size_t index);

@@ -45,5 +45,7 @@ OMM_CHECKED omm_err omm_coord_revoke(uint64_t *next_deadline_ms, omm_coord *coor
                                      size_t node, const char *reason);
 /* One line each: id, name, state, how it came in, verdicts. */
 OMM_CHECKED omm_err omm_coord_nodes(omm_buf *out, const omm_coord *coord);
+/* What let in run->nodes[node], who was not on the list: "invitation ...", "work ..."; borrowed.  NULL: it was on it. */
+const char *omm_coord_joined_by(const omm_coord *coord, size_t node);
 
 #endif
