@@ -1,6 +1,8 @@
 /* canary_files.c - see canary_files.h. */
 #include "canary_files.h"
 
+#include "omm/shard.h"
+
 #include <string.h>
 
 static const omm_config_field s_shard = {
@@ -14,7 +16,8 @@ const omm_config_field canary_fields[] = {
      .max = OMM_COORD_SHARDS_MAX,
      .item = &s_shard,
      .item_size = sizeof(const char *),
-     .help = "chat JSONL that anybody may see, 4 MiB each; none: there are no canaries"},
+     .help = "chat JSONL, or one JSON array, that anybody may see, 4 MiB each; none: there are no "
+             "canaries"},
     OMM_CONFIG_U32(canary_file, passes, .fallback = "2", .max = OMM_COORD_CANARY_PASSES_MAX,
                    .help = "of a node that came by work, before it counts"),
     OMM_CONFIG_REAL(canary_file, share, .fallback = "0", .min = 0, .max = 1,
@@ -25,19 +28,26 @@ const omm_config_field canary_fields[] = {
 
 static omm_err load_one(omm_coord_shard *out, service_env *env, const char *name) {
     const char *path = NULL;
-    omm_buf text;
+    omm_buf text, lines;
     OMM_TRY(service_path(&path, env, name));
     omm_buf_init(&text, OMM_CANARY_BYTES_MAX);
+    omm_buf_init(&lines, OMM_CANARY_BYTES_MAX);
     omm_err err = omm_file_read(&text, path);
     if (err == OMM_ERR_TOO_BIG || (err == OMM_OK && text.size == 0))
         err = omm_raise(OMM_ERR_CONFIG, "canary.shards: %s; accepted: 1 to %u bytes", name,
                         OMM_CANARY_BYTES_MAX);
-    uint8_t *copy = err == OMM_OK ? omm_arena_alloc(&env->arena, text.size, 1) : NULL;
+    if (err == OMM_OK) {
+        err = omm_shard_lines(&lines, omm_buf_view(&text), path);
+        if (err == OMM_ERR_FORMAT)
+            err = omm_raise(OMM_ERR_CONFIG, "canary.shards: %s", omm_err_sentence());
+    }
+    uint8_t *copy = err == OMM_OK ? omm_arena_alloc(&env->arena, lines.size, 1) : NULL;
     if (err == OMM_OK && !copy) err = omm_raise(OMM_ERR_NOMEM, "%s", name);
     if (err == OMM_OK) {
-        memcpy(copy, text.data, text.size);
-        *out = (omm_coord_shard){.name = name, .text = omm_bytes_of(copy, text.size)};
+        memcpy(copy, lines.data, lines.size);
+        *out = (omm_coord_shard){.name = name, .text = omm_bytes_of(copy, lines.size)};
     }
+    omm_buf_fini(&lines);
     omm_buf_fini(&text);
     return err;
 }

@@ -1,7 +1,6 @@
 /* cmd_data.c - `meshmind data check`: what is in a data file, what is wrong with it, and what it shares
  * with another. */
 #include "commands.h"
-#include "data_marks.h"
 #include "data_options.h"
 #include "options.h"
 
@@ -27,10 +26,10 @@ typedef struct survey {
     const char *path;
     omm_data_totals totals;
     tally clients, skills;
-    data_marks marks;                  /* of every example; sorted once it is complete */
-    uint64_t calls;                    /* examples whose first learned answer calls a tool */
-    uint64_t duplicates;               /* examples that come after an equal one */
-    data_mark duplicate_of, duplicate; /* the one with the lowest line */
+    omm_marks marks;                  /* of every example; sorted once it is complete */
+    uint64_t calls;                   /* examples whose first learned answer calls a tool */
+    uint64_t duplicates;              /* examples that come after an equal one */
+    omm_mark duplicate_of, duplicate; /* the one with the lowest place */
 } survey;
 
 typedef struct check {
@@ -41,7 +40,7 @@ typedef struct check {
     omm_tokenizer *tokenizer;
     survey files[2];
     size_t file_count;
-    data_shared shared; /* examples of the second file that are in the first */
+    omm_overlap shared; /* examples of the second file that are in the first */
 } check;
 
 /* --- survey ---------------------------------------------------------------------------------- */
@@ -88,15 +87,15 @@ static omm_err add_example(void *ud, const omm_example *e) {
     OMM_TRY(tally_add(&s->clients, e->client));
     if (*e->skill) OMM_TRY(tally_add(&s->skills, e->skill));
     s->calls += e->has_call;
-    return data_marks_add(&s->marks, data_mark_of(e, e->count), e->line);
+    return omm_marks_add(&s->marks, omm_mark_of(e, e->count));
 }
 
 static void find_duplicates(survey *s) {
-    data_marks_sort(&s->marks);
+    omm_marks_sort(&s->marks);
     for (size_t i = 1; i < s->marks.count; i++) {
-        const data_mark *mark = &s->marks.rows[i];
+        const omm_mark *mark = &s->marks.rows[i];
         if (mark->hash != mark[-1].hash) continue;
-        if (!s->duplicates || mark->line < s->duplicate.line) {
+        if (!s->duplicates || mark->place < s->duplicate.place) {
             s->duplicate = *mark;
             s->duplicate_of = mark[-1];
         }
@@ -104,11 +103,11 @@ static void find_duplicates(survey *s) {
     }
 }
 
-/* Of equal ones in the first file the one with the lowest line. */
+/* Of equal ones in the first file the one with the lowest place. */
 static void find_shared(check *c) {
-    const data_marks *a = &c->files[0].marks, *b = &c->files[1].marks;
-    for (size_t i = 0; i < a->count; i++) data_marks_meet(b, a->rows[i].hash, a->rows[i].line);
-    c->shared = data_shared_of(b);
+    const omm_marks *a = &c->files[0].marks, *b = &c->files[1].marks;
+    for (size_t i = 0; i < a->count; i++) omm_marks_meet(b, a->rows[i]);
+    c->shared = omm_marks_overlap(b);
 }
 
 static omm_err survey_file(check *c, survey *s, const char *path) {
@@ -153,7 +152,8 @@ static void print_count(const char *what, uint64_t count, const char *note) {
 static void print_survey(const check *c, const survey *s) {
     const omm_data_totals *t = &s->totals;
     char note[160] = "";
-    printf("%s: %s\n", s->path, omm_data_format_name(t->format));
+    printf("%s: %s%s\n", s->path, omm_data_format_name(t->format),
+           t->is_array ? ", one JSON array" : "");
     print_count("examples", t->examples, "");
     print_count("tokens", t->tokens, "");
     if (t->tokens)
@@ -165,8 +165,8 @@ static void print_survey(const check *c, const survey *s) {
     print_count("truncated", t->truncated, t->truncated ? note : "");
     snprintf(note, sizeof note, "nothing to learn within %u tokens", c->seq);
     print_count("dropped", t->dropped, t->dropped ? note : "");
-    snprintf(note, sizeof note, "line %u is line %u again", s->duplicate.line,
-             s->duplicate_of.line);
+    snprintf(note, sizeof note, "%s %u is %s %u again", data_unit(t), s->duplicate.place,
+             data_unit(t), s->duplicate_of.place);
     print_count("duplicates", s->duplicates, s->duplicates ? note : "");
     /* by the model's template; what a file spells out stays as it is */
     snprintf(note, sizeof note, "answers with tool calls; tool_calls are learned as %s",
@@ -182,9 +182,15 @@ static void print_report(const check *c) {
     if (c->file_count == 2)
         printf("shared: %llu examples of %s are in %s\n", (unsigned long long)c->shared.count,
                c->files[1].path, c->files[0].path);
-    for (size_t i = 0; i < c->shared.shown; i++)
-        printf("    %s:%u = %s:%u\n", c->files[1].path, c->shared.first[i].line, c->files[0].path,
-               c->shared.first[i].met);
+    for (size_t i = 0; i < c->shared.shown; i++) {
+        printf("    ");
+        data_print_place(stdout, c->files[1].path, c->shared.first[i].place, &c->files[1].totals,
+                         false);
+        printf(" = ");
+        data_print_place(stdout, c->files[0].path, c->shared.first[i].met, &c->files[0].totals,
+                         false);
+        printf("\n");
+    }
     printf("data: %s\n", is_clean(c) ? "pass" : "FAIL");
 }
 
@@ -213,7 +219,7 @@ static omm_err print_json(const check *c) {
                              "passed", is_clean(c), "files", files);
     if (c->file_count == 2) {
         json_object_set_new(root, "shared", json_integer((json_int_t)c->shared.count));
-        json_object_set_new(root, "shared_lines", data_shared_json(&c->shared));
+        json_object_set_new(root, "shared_lines", data_overlap_json(&c->shared));
     }
     omm_buf text;
     omm_buf_init(&text, (size_t)64 << 20);
@@ -258,7 +264,7 @@ static void close_check(check *c) {
     for (size_t i = 0; i < 2; i++) {
         tally_fini(&c->files[i].clients);
         tally_fini(&c->files[i].skills);
-        data_marks_fini(&c->files[i].marks);
+        omm_marks_fini(&c->files[i].marks);
     }
     omm_tokenizer_close(c->tokenizer);
 }

@@ -98,7 +98,7 @@ static omm_err load_eval_of(train_run *r, uint32_t seq_max, uint32_t stride) {
     OMM_TRY(data_options_resolve(&options, &r->args.data_options, seq_max));
     options.stride = stride;
     options.loss = OMM_LOSS_DEFAULT; /* what is judged are replies, whatever is learned */
-    return data_load(&r->eval, r->args.eval, r->tokenizer, &options);
+    return omm_dataset_load(&r->eval, r->args.eval, r->tokenizer, &options);
 }
 
 /* Replies are judged as far as the model can see; texts in windows as long as those that are learned. */
@@ -123,18 +123,10 @@ static omm_err check_held_out(const train_run *r) {
                      r->args.seq, longest, context, context);
 }
 
-/* One of them as people find it: a line of a file, of a stream the number of its example. */
-static void print_place(const char *file, uint32_t number, bool is_number) {
-    if (is_number)
-        fprintf(stderr, "example %u of %s", number, file);
-    else
-        fprintf(stderr, "%s:%u", file, number);
-}
-
 /* What was trained on is no measure of what was learned: said, and not refused, since it may be wanted. */
 static omm_err warn_of_shared(train_run *r) {
-    OMM_TRY(data_shared_find(&r->shared, r->eval, r->data));
-    const data_shared *s = &r->shared;
+    OMM_TRY(omm_dataset_overlap(&r->shared, r->eval, r->data));
+    const omm_overlap *s = &r->shared;
     if (s->count == 0) return OMM_OK;
     fprintf(stderr,
             "%llu of %zu held-out examples are also trained on: the loss after says little of "
@@ -143,8 +135,11 @@ static omm_err warn_of_shared(train_run *r) {
     if (r->data_totals.truncated) fprintf(stderr, " (equal in their first %u tokens)", r->args.seq);
     const char *held_out = r->args.eval ? r->args.eval : r->args.data;
     for (size_t i = 0; i < s->shown; i++) {
-        fprintf(stderr, "%s%s:%u = ", i ? ", " : ": ", held_out, s->first[i].line);
-        print_place(r->args.data, s->first[i].met, omm_dataset_is_stream(r->data));
+        fprintf(stderr, "%s", i ? ", " : ": ");
+        data_print_place(stderr, held_out, s->first[i].place, omm_dataset_totals(r->eval), false);
+        fprintf(stderr, " = ");
+        data_print_place(stderr, r->args.data, s->first[i].met, omm_dataset_totals(r->data),
+                         omm_dataset_is_stream(r->data));
     }
     fprintf(stderr, "%s\n", s->shown > 0 && s->count > s->shown ? ", ..." : "");
     return OMM_OK;

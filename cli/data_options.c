@@ -17,6 +17,7 @@ omm_err data_options_resolve(omm_dataset_options *out, const data_options *o, ui
     *out = (omm_dataset_options){.seq_max = seq_max,
                                  .format = OMM_DATA_DETECT,
                                  .skip_bad = o->skip_bad,
+                                 .bad_hint = "--skip-bad leaves bad ones out, and counts them",
                                  .client_default = DATA_CLIENT_DEFAULT,
                                  .separator = separator_of(o->separator),
                                  .stride = o->stride};
@@ -32,24 +33,11 @@ omm_err data_options_check(const data_options *o, const omm_data_format *formats
     }
     if (o->separator && !has_text)
         return omm_raise(OMM_ERR_USAGE, "--text-separator is about plain text, and the data are "
-                                        "lines of JSON");
+                                        "JSON");
     if (o->stride && !has_windows)
-        return omm_raise(OMM_ERR_USAGE, "--stride is about plain text, and the data are lines of "
-                                        "JSON with turns");
+        return omm_raise(OMM_ERR_USAGE, "--stride is about plain text, and the data are JSON "
+                                        "with turns");
     return OMM_OK;
-}
-
-/* A bad line, refused: there is a way around it. */
-static omm_err name_skip_bad(omm_err err, const omm_dataset_options *options) {
-    if (err != OMM_ERR_FORMAT || options->skip_bad) return err;
-    char said[512];
-    snprintf(said, sizeof said, "%s", omm_err_sentence());
-    return omm_raise(err, "%s (--skip-bad leaves bad lines out, and counts them)", said);
-}
-
-omm_err data_load(omm_dataset **out, const char *path, const struct omm_tokenizer *tokenizer,
-                  const omm_dataset_options *options) {
-    return name_skip_bad(omm_dataset_load(out, path, tokenizer, options), options);
 }
 
 omm_err data_open(omm_dataset **out, const char *path, const struct omm_tokenizer *tokenizer,
@@ -57,9 +45,28 @@ omm_err data_open(omm_dataset **out, const char *path, const struct omm_tokenize
     uint64_t size = 0;
     /* What has no size (a pipe) is read whole. */
     if (!stream && omm_file_size(&size, path) != OMM_OK) size = 0;
-    if (stream || size > MEMORY_BYTES_MAX)
-        return name_skip_bad(omm_dataset_stream(out, path, tokenizer, options), options);
-    return data_load(out, path, tokenizer, options);
+    if (stream || size > MEMORY_BYTES_MAX) return omm_dataset_stream(out, path, tokenizer, options);
+    return omm_dataset_load(out, path, tokenizer, options);
+}
+
+const char *data_unit(const omm_data_totals *t) {
+    return t->is_array ? "element" : "line";
+}
+
+void data_print_place(FILE *out, const char *file, uint32_t place, const omm_data_totals *t,
+                      bool is_stream) {
+    if (is_stream || t->is_array)
+        fprintf(out, "%s %u of %s", is_stream ? "example" : "element", place, file);
+    else
+        fprintf(out, "%s:%u", file, place);
+}
+
+json_t *data_overlap_json(const omm_overlap *o) {
+    json_t *pairs = json_array();
+    for (size_t i = 0; i < o->shown; i++)
+        json_array_append_new(
+            pairs, json_pack("[I,I]", (json_int_t)o->first[i].met, (json_int_t)o->first[i].place));
+    return pairs;
 }
 
 static json_t *bad_json(const omm_data_totals *t) {
@@ -84,17 +91,18 @@ json_t *data_totals_json(const omm_data_totals *t) {
     json_t *first = json_array();
     for (uint64_t i = 0; i < t->bad && i < OMM_DATA_BAD_SHOWN; i++)
         json_array_append_new(first, sentence_json(t->bad_first[i]));
-    return json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:o}", "format",
-                     omm_data_format_name(t->format), "examples", (json_int_t)t->examples, "tokens",
-                     (json_int_t)t->tokens, "learned", (json_int_t)t->learned, "longest",
-                     (json_int_t)t->longest, "dropped", (json_int_t)t->dropped, "truncated",
-                     (json_int_t)t->truncated, "bad", (json_int_t)t->bad, "bad_by", bad_json(t),
-                     "bad_first", first);
+    return json_pack("{s:s,s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:o}", "format",
+                     omm_data_format_name(t->format), "array", t->is_array, "examples",
+                     (json_int_t)t->examples, "tokens", (json_int_t)t->tokens, "learned",
+                     (json_int_t)t->learned, "longest", (json_int_t)t->longest, "dropped",
+                     (json_int_t)t->dropped, "truncated", (json_int_t)t->truncated, "bad",
+                     (json_int_t)t->bad, "bad_by", bad_json(t), "bad_first", first);
 }
 
 void data_print_bad(FILE *out, const omm_data_totals *t) {
     if (!t->bad) return;
-    fprintf(out, "  %llu bad line%s left out:", (unsigned long long)t->bad, t->bad == 1 ? "" : "s");
+    fprintf(out, "  %llu bad %s%s left out:", (unsigned long long)t->bad, data_unit(t),
+            t->bad == 1 ? "" : "s");
     const char *comma = "";
     for (unsigned i = 1; i < OMM_DATA_BAD_COUNT; i++) {
         if (!t->bad_by[i]) continue;

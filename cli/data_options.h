@@ -8,6 +8,7 @@
 
 #include "omm/dataset.h"
 #include "omm/json.h"
+#include "omm/overlap.h"
 
 #include <stdio.h>
 
@@ -48,25 +49,29 @@ typedef struct data_options {
 /* Lines that name no client belong to this one. */
 #define DATA_CLIENT_DEFAULT "local"
 
-/* `o` is borrowed by the result.  Errors: CONFIG. */
+/* `o` is borrowed by the result; a refused line is said to be one that --skip-bad would leave out.  Errors: CONFIG. */
 OMM_CHECKED omm_err data_options_resolve(omm_dataset_options *out, const data_options *o,
                                          uint32_t seq_max);
 /* Once the files are read: refuses --text-separator where none of them is plain text, and --stride where none has
  * windows.  Errors: USAGE. */
 OMM_CHECKED omm_err data_options_check(const data_options *o, const omm_data_format *formats,
                                        size_t count);
-/* omm_dataset_load; a refused line is said to be one that --skip-bad would leave out. */
-OMM_CHECKED omm_err data_load(omm_dataset **out, const char *path,
-                              const struct omm_tokenizer *tokenizer,
-                              const omm_dataset_options *options);
 /* In memory up to 64 MiB, as a stream beyond or where `stream` says so: the same examples. */
 OMM_CHECKED omm_err data_open(omm_dataset **out, const char *path,
                               const struct omm_tokenizer *tokenizer,
                               const omm_dataset_options *options, bool stream);
 
-/* {format, examples, tokens, learned, longest, dropped, truncated, bad, bad_by, bad_first}. */
+/* What a file is divided into: "line" or "element". */
+const char *data_unit(const omm_data_totals *totals);
+/* Where somebody finds an example: "FILE:7", "element 7 of FILE", of a stream "example 7 of FILE". */
+void data_print_place(FILE *out, const char *file, uint32_t place, const omm_data_totals *totals,
+                      bool is_stream);
+/* [[place of what met it, place], ...] of the first. */
+json_t *data_overlap_json(const omm_overlap *overlap);
+
+/* {format, array, examples, tokens, learned, longest, dropped, truncated, bad, bad_by, bad_first}. */
 json_t *data_totals_json(const omm_data_totals *totals);
-/* "  2 bad lines left out: messages 2", then the first few, to `out`; nothing where all were good. */
+/* "  2 bad lines left out: messages (2)", then the first few, to `out`; nothing where all were good. */
 void data_print_bad(FILE *out, const omm_data_totals *totals);
 
 #endif

@@ -67,7 +67,7 @@ const omm_config_field node_fields[] = {
     OMM_CONFIG_U32(node_file, mirror_stall_s, .fallback = "30", .min = 1, .max = 3600,
                    .help = "a mirror that gives under 1 kB/s for so long is left"),
     OMM_CONFIG_STRING(node_file, data, .fallback = "", .max = 4000,
-                      .help = "chat examples, JSONL; required without scenario"),
+                      .help = "chat examples, JSONL or one JSON array; required without scenario"),
     OMM_CONFIG_STRING(node_file, client, .fallback = "", .max = 128,
                       .help = "use only this client's lines of the data"),
     OMM_CONFIG_STRING(node_file, run_id, .fallback = "", .max = 32,

@@ -77,7 +77,7 @@ static int parse(train_args *a, int argc, char **argv) {
         {"model", 'm', CLI_STR, &a->model, "FILE", "base model, GGUF"},
         {"data", 'd', CLI_STR, &a->data, "FILE",
          "what to learn: chats, prompts with completions, Alpaca, ShareGPT or {\"text\"} lines "
-         "(JSONL), or text"},
+         "(JSONL or one JSON array), or text"},
         {"eval", 'e', CLI_STR, &a->eval, "FILE", "held-out examples: judged before and after"},
         {"split", 0, CLI_F32, &a->split, "X", "without --eval: hold out this share of the data"},
         {"split-by", 0, CLI_STR, &a->split_by, "item|client",

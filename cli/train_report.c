@@ -274,7 +274,7 @@ omm_err train_result_json(json_t **out, const train_run *r, const omm_digest *fi
             json_pack("{s:o,s:o,s:I,s:I,s:o}", "before", summary_json(r, &r->before), "after",
                       summary_json(r, &r->after), "replies_cut", (json_int_t)r->replies_cut,
                       "shared", (json_int_t)r->shared.count, "shared_lines",
-                      data_shared_json(&r->shared)));
+                      data_overlap_json(&r->shared)));
     *out = root;
     return root ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "no memory for a result");
 }

@@ -2,7 +2,6 @@
 #ifndef CLI_TRAIN_RUN_H
 #define CLI_TRAIN_RUN_H
 
-#include "data_marks.h"
 #include "energy.h"
 #include "kept_run.h"
 #include "progress.h"
@@ -43,7 +42,7 @@ typedef struct train_run {
     omm_tokenizer *tokenizer;
     omm_dataset *data, *eval;
     omm_data_totals data_totals; /* of the whole file, before a split */
-    data_shared shared;          /* held-out examples that are trained on, too */
+    omm_overlap shared;          /* held-out examples that are trained on, too */
     omm_pool *pool;
     omm_compute compute;
     unsigned threads; /* asked for; 0: auto */

@@ -12,6 +12,7 @@
 #include "omm/mem.h"
 #include "omm/messages.h"
 #include "omm/model.h"
+#include "omm/overlap.h"
 #include "omm/tokenizer.h"
 
 #include <stdlib.h>
@@ -248,17 +249,17 @@ static omm_err make_sample(omm_run *run, const omm_run_config *config) {
 /* Where the nodes' data are here: a held-out example that one of them trains on judges nothing. */
 static omm_err check_held_out(const omm_run *run, const omm_run_config *config) {
     for (size_t i = 0; i < run->client_count; i++) {
-        size_t count = 0, first = 0;
+        omm_overlap same;
         if (!run->clients[i].data) continue;
-        OMM_TRY(omm_dataset_overlap(&count, &first, run->test, run->clients[i].data));
-        if (count == 0) continue;
+        OMM_TRY(omm_dataset_overlap(&same, run->test, run->clients[i].data));
+        if (same.count == 0) continue;
         return omm_raise(OMM_ERR_CONFIG,
-                         "%s: %zu of %zu held-out examples, the first in line %llu, are also what "
+                         "%s: %llu of %zu held-out examples, the first in %s %u, are also what "
                          "%s trains on, so they would judge nothing; `meshmind data check TRAIN "
                          "TEST` names all",
-                         config->test, count, omm_dataset_count(run->test),
-                         (unsigned long long)omm_dataset_example(run->test, first)->line,
-                         run->clients[i].name);
+                         config->test, (unsigned long long)same.count, omm_dataset_count(run->test),
+                         omm_dataset_totals(run->test)->is_array ? "element" : "line",
+                         same.first[0].place, run->clients[i].name);
     }
     return OMM_OK;
 }

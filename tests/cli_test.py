@@ -741,7 +741,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     mixed = folder / "mixed.jsonl"
     mixed.write_text("\n".join([lines[0], '{"messages": []}', lines[1], "{oops", lines[1], lines[2]]) + "\n")
     expect(["train", "-m", MODEL, "-d", mixed, "-o", folder / "x.gguf", "--steps", "1"], 3,
-           r"mixed\.jsonl:2: messages: a list of 1 to 256.*\(--skip-bad leaves bad lines out")
+           r"mixed\.jsonl:2: messages: a list of 1 to 256.*\(--skip-bad leaves bad ones out")
     made = folder / "new" / "folder" / "x.gguf"
     done = run("train", "-m", MODEL, "-d", mixed, "-o", made, "--steps", "1", "--skip-bad", "--json",
                "--split", "0.3", "--new-tokens", "0")

@@ -42,11 +42,14 @@ def refused_files(port, listed):
     """A shard that a node could not read, or that one answer would serve, is found when the service starts."""
     lines = (SOURCE / "scenarios" / "base" / "train.jsonl").read_text().splitlines(keepends=True)
     (FOLDER / "public.jsonl").write_text("".join(lines[:24]))
+    (FOLDER / "public.json").write_text("[\n" + ",\n".join(lines[:24]) + "]\n")  # goes out as lines
+    (FOLDER / "cut.json").write_text("[\n" + ",\n".join(lines[:24]))
     (FOLDER / "short.jsonl").write_text("".join(lines[:15]))
     (FOLDER / "broken.jsonl").write_text("".join(lines[:20]) + "{}\n")
     (FOLDER / "empty.jsonl").write_text("")
     for canary, says in (("{share: 0.1}", "needs canary.shards"), ("{shards: [short.jsonl]}", "15 examples; accepted: 16"),
-                         ("{shards: [public.jsonl, broken.jsonl]}", "broken.jsonl:21"), ("{shards: [empty.jsonl]}", "1 to 4194304 bytes"),
+                         ("{shards: [public.jsonl, broken.jsonl]}", "broken.jsonl:21"), ("{shards: [cut.json]}", "cut.json:49:1: after element 24 of the JSON array: the file ends"),
+                         ("{shards: [empty.jsonl]}", "1 to 4194304 bytes"),
                          ("{shards: [public.jsonl], share: 1.5}", "share")):
         write_coordinator(port, listed, canary)
         done = subprocess.run([MESHMIND, "coordinator", "-c", FOLDER / "coordinator.yaml"], capture_output=True, text=True, timeout=live.LIMIT_S)
@@ -75,7 +78,7 @@ def write_files(port):
     (FOLDER / "own.yaml").write_text(scenario + "round: {quorum: 2}\npolicy: policies/service.yaml\n")
     refused_files(port, public["listed"]["public_key"])
     tells_what_is_untested(port, public["listed"]["public_key"])
-    write_coordinator(port, public["listed"]["public_key"], "{shards: [public.jsonl], passes: 2, share: 0.4, threads: 2}")
+    write_coordinator(port, public["listed"]["public_key"], "{shards: [public.json], passes: 2, share: 0.4, threads: 2}")
     for name, client in CLIENTS.items():
         live.write_node(FOLDER, name, port, **live.trains(name, client, public), answer_ms=3000)
     return public
@@ -105,7 +108,7 @@ class Cheat(Member):
         check("canary" in o and o["selected"] == [pp.blake(self.key[2])], "the stranger's offer is no canary for it alone")
         text = b"".join(self.until("chunk", lambda: self.ask(get={"digest": o["canary"]["digest"], "index": i}))["data"]
                         for i in range(len(o["canary"]["chunk_digests"])))
-        check(text == (FOLDER / "public.jsonl").read_bytes(), "the shard is not the file")
+        check(text == (FOLDER / "public.jsonl").read_bytes(), "the shard is not the file's lines")
         run = json.loads((FOLDER / "coordinator" / "bundle" / "run.json").read_text())
         rng = random.Random(5)
         values = [pp.f32(rng.uniform(-0.01, 0.01)) for _ in range(o["adapter"]["value_count"])]

@@ -277,10 +277,10 @@ typedef struct refusal {
 
 static const refusal s_chat[] = {
     {"", OMM_DATA_BAD_EMPTY,
-     "t:2: empty line; accepted: one JSON object a line, with \"messages\", or"},
+     "t:2: empty line; accepted: one JSON object a line, or all in one array, with"},
     {" \t\r", OMM_DATA_BAD_EMPTY, "t:2: empty line"},
     {"{\"client\": nope}", OMM_DATA_BAD_JSON,
-     "t:2:15: invalid token near 'nope'; accepted: one JSON object a line, with"},
+     "t:2:15: invalid token near 'nope'; accepted: one JSON object a line, or all in one"},
     {"{} {}", OMM_DATA_BAD_JSON, "t:2:4: end of file expected near '{'"},
     {"{\"client\": \"a\\u0000\"}", OMM_DATA_BAD_JSON,
      "t:2:20: \\u0000 is not allowed, every other character is; accepted: one JSON"},
@@ -293,7 +293,7 @@ static const refusal s_chat[] = {
     {"{\"client\": null}", OMM_DATA_BAD_NAME, "t:2: client: a string is needed"},
     {"{\"skill\": 1}", OMM_DATA_BAD_NAME, "t:2: skill: a string is needed"},
     {"{\"question\": 1}", OMM_DATA_BAD_MESSAGES,
-     "t:2: messages: missing; accepted: one JSON object a line, with \"messages\", "},
+     "t:2: messages: missing; accepted: one JSON object a line, or all in one array, "},
     {"{\"messages\": 1}", OMM_DATA_BAD_MESSAGES, "t:2: messages: a list of 1 to 256 messages"},
     {ONE(""), OMM_DATA_BAD_MESSAGES, "t:2: messages: a list of 1 to 256 messages"},
     {ONE("1"), OMM_DATA_BAD_CONTENT, "t:2: message 0 has no role"},

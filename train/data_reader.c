@@ -115,7 +115,7 @@ void omm_data_reader_release(omm_data_reader *r) {
 
 static omm_err changed(const omm_data_reader *r, const entry *e) {
     return omm_raise(OMM_ERR_MISMATCH,
-                     "%s: the line at byte %llu is not what was indexed: the file has changed",
+                     "%s: the example at byte %llu is not what was indexed: the file has changed",
                      r->source.name, (unsigned long long)entry_offset(e));
 }
 

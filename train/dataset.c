@@ -94,9 +94,9 @@ bool name_is_among(const char *name, const char *const *names, size_t count) {
 static omm_err refuse_empty(const omm_dataset *data, const char *name) {
     const omm_data_totals *t = &data->totals;
     if (t->bad)
-        return omm_raise(OMM_ERR_NOT_FOUND,
-                         "%s: no example to learn from; bad lines: %llu, first %s", name,
-                         (unsigned long long)t->bad, t->bad_first[0]);
+        return omm_raise(OMM_ERR_NOT_FOUND, "%s: no example to learn from; bad %s: %llu, first %s",
+                         name, t->is_array ? "elements" : "lines", (unsigned long long)t->bad,
+                         t->bad_first[0]);
     if (t->dropped)
         return omm_raise(OMM_ERR_NOT_FOUND,
                          "%s: no example to learn from: what is to be learned begins after the "
@@ -216,6 +216,7 @@ static omm_err copy_kept(omm_dataset **out, const omm_dataset *from, const bool 
     OMM_TRY(dataset_new(&data));
     data->seq_max = from->seq_max;
     data->totals.format = from->totals.format;
+    data->totals.is_array = from->totals.is_array;
     omm_err err = OMM_OK;
     for (size_t i = 0; i < from->count && err == OMM_OK; i++)
         if (keep[i]) {
@@ -308,6 +309,7 @@ static omm_err bring_in(omm_dataset **out, const omm_dataset *from, const bool *
     OMM_TRY(dataset_new(&data));
     data->seq_max = from->seq_max;
     data->totals.format = from->totals.format;
+    data->totals.is_array = from->totals.is_array;
     omm_err err = omm_data_reader_open(&reader, from);
     for (size_t i = 0; i < from->count && err == OMM_OK; i++) {
         if (!keep[i]) continue;

@@ -23,8 +23,9 @@ static omm_err read_messages(maker *m, const json_t *root) {
         return BAD(m, MESSAGES, "messages: a list of 1 to %d messages is needed", MESSAGES_MAX);
     const omm_err err = omm_chat_turns_read(&m->turns, list, json_object_get(root, "tools"));
     if (err != OMM_ERR_FORMAT) return err;
-    return make_bad(m, bad_of(m->turns.bad),
-                    omm_raise(err, "%s:%u: %s", m->name, m->line, omm_err_sentence()));
+    return make_bad(
+        m, bad_of(m->turns.bad),
+        omm_raise(err, "%s:%u:%s %s", m->name, m->line, m->element, omm_err_sentence()));
 }
 
 /* The first assistant turn; with loss on the completion alone, the last. */

@@ -59,12 +59,13 @@ omm_err form_check(maker *m, const json_t *root) {
     const omm_err err =
         m->is_asked
             ? omm_raise(OMM_ERR_FORMAT,
-                        "%s:%u: %s, where %s are asked for; accepted: %s, or the format %s",
-                        m->name, m->line, s_called[is].one, s_called[wanted].many,
+                        "%s:%u:%s %s, where %s are asked for; accepted: %s, or the format %s",
+                        m->name, m->line, m->element, s_called[is].one, s_called[wanted].many,
                         s_called[wanted].members, omm_data_format_name(is))
             : omm_raise(OMM_ERR_FORMAT,
-                        "%s:%u: %s, in a file whose first line is %s; accepted: one kind in a file",
-                        m->name, m->line, s_called[is].one, s_called[wanted].one);
+                        "%s:%u:%s %s, in a file whose first %s is %s; accepted: one kind in a file",
+                        m->name, m->line, m->element, s_called[is].one,
+                        m->element[0] ? "element" : "line", s_called[wanted].one);
     return make_bad(m, s_called[wanted].bad, err);
 }
 

@@ -1,6 +1,6 @@
 /* dataset_fuzz.c - any bytes as a data file: refused with a reason, or a data set that keeps its
  * promises; in every format, with bad lines refused or skipped, in memory and as a stream, which must
- * agree.  The same bytes go to the recipe's decoder. */
+ * agree; lines that are all good are so as one JSON array, too.  The same bytes go to the recipe's decoder. */
 #include "omm/data_reader.h"
 #include "omm/dataset.h"
 #include "omm/gguf.h"
@@ -80,6 +80,37 @@ static void check_stream(const omm_dataset *set, const char *path, const omm_tok
     omm_dataset_close(stream);
 }
 
+/* The lines as the elements of one array: the same tokens. */
+static void check_array(const omm_dataset *set, omm_bytes lines,
+                        const omm_dataset_options *options) {
+    omm_buf text;
+    omm_dataset *array = NULL;
+    if (omm_dataset_totals(set)->is_array || omm_dataset_totals(set)->format == OMM_DATA_TEXT)
+        return;
+    const bool is_marked = lines.size >= 3 && memcmp(lines.data, "\xef\xbb\xbf", 3) == 0;
+    omm_buf_init(&text, lines.size + 2);
+    OMM_ASSERT(omm_buf_append(&text, "[", 1) == OMM_OK);
+    for (size_t i = is_marked ? 3 : 0; i < lines.size; i++) {
+        const bool is_last = i + 1 == lines.size;
+        const char *between = is_last ? " " : ",";
+        const void *c = lines.data[i] == '\n' ? (const void *)between : &lines.data[i];
+        OMM_ASSERT(omm_buf_append(&text, c, 1) == OMM_OK);
+    }
+    OMM_ASSERT(omm_buf_append(&text, "]", 1) == OMM_OK);
+    OMM_ASSERT(omm_dataset_parse(&array, omm_buf_view(&text), "array", vocabulary(), options) ==
+               OMM_OK);
+    OMM_ASSERT(omm_dataset_totals(array)->is_array);
+    OMM_ASSERT(omm_dataset_count(array) == omm_dataset_count(set));
+    for (size_t i = 0; i < omm_dataset_count(set); i++) {
+        const omm_example *a = omm_dataset_example(set, i), *b = omm_dataset_example(array, i);
+        OMM_ASSERT(a->count == b->count && b->element > 0);
+        OMM_ASSERT(memcmp(a->ids, b->ids, a->count * sizeof *a->ids) == 0);
+        OMM_ASSERT(memcmp(a->learn, b->learn, a->count) == 0);
+    }
+    omm_dataset_close(array);
+    omm_buf_fini(&text);
+}
+
 /* A file without a name on any disk. */
 static int file_of(char path[64], const uint8_t *data, size_t size) {
     int fd = memfd_create("fuzz", MFD_CLOEXEC);
@@ -97,7 +128,10 @@ static void check_format(const uint8_t *data, size_t size, const omm_dataset_opt
     omm_err err = omm_dataset_parse(&set, omm_bytes_of(data, size), path, tokenizer, options);
     if (err == OMM_OK) {
         check_set(set, tokenizer);
-        if (options->skip_bad) check_stream(set, path, tokenizer, options);
+        if (options->skip_bad)
+            check_stream(set, path, tokenizer, options);
+        else
+            check_array(set, omm_bytes_of(data, size), options);
     } else if (options->skip_bad) {
         OMM_ASSERT(omm_dataset_stream(&set, path, tokenizer, options) == err);
     }

@@ -3,7 +3,8 @@
  *   source (bytes) --scanner--> record --maker--> made (ids) --made_window--> examples
  *
  * dataset_source.c   bytes from memory or from a file that is read a window at a time
- * dataset_scan.c     a file as records: its format, its lines or documents, what is skipped
+ * dataset_scan.c     a file as records: its format, its lines, elements or documents, what is skipped
+ * dataset_array.c    where an element of a JSON array ends
  * dataset_make.c     one record as token ids: what the formats have in common
  * dataset_chat.c     a line with messages
  * dataset_forms.c    what a line says it is, and other spellings of a chat
@@ -59,11 +60,13 @@ OMM_CHECKED omm_err source_check(const source *s, const file_identity *then);
 
 /* --- record and maker ------------------------------------------------------------------------- */
 
-/* A line, or a piece of a document.  40 bits of offset, 24 of size are enough. */
+/* A line, an element of an array, or a piece of a document.  40 bits of offset, 24 of size are enough. */
 typedef struct record {
     omm_bytes bytes;
     uint64_t offset;
     uint32_t line;
+    uint32_t element;  /* its number from 1; 0: no element */
+    uint64_t column;   /* of an element: characters before it in its line */
     bool begins, ends; /* text: the first and the last piece of its document */
 } record;
 
@@ -77,13 +80,15 @@ typedef struct made {
     const char *client, *skill;
     const char *reply; /* as in omm_example */
     bool has_call;
-    omm_digest digest; /* of the raw line; text: not set */
+    omm_digest digest; /* of the raw line or element; text: not set */
 } made;
 
 /* Turns records into tokens; its buffers serve one record after the other. */
 typedef struct maker {
     const char *name; /* of the file, for messages */
     uint32_t line;    /* of the record at hand */
+    uint64_t column;  /* as a record's */
+    char element[32]; /* " element 7:" behind the line in messages; "": the record is none */
     omm_data_bad bad; /* why it was refused, NONE if for another reason */
     const omm_tokenizer *tokenizer;
     omm_dataset_options options; /* defaults filled in, format decided */
@@ -99,13 +104,15 @@ typedef struct maker {
 
 /* What a line may be, for messages. */
 #define MAKER_LINE                                                                                 \
-    "one JSON object a line, with \"messages\", or with \"prompt\" and \"completion\", "           \
+    "one JSON object a line, or all in one array, with \"messages\", or with \"prompt\" and "      \
+    "\"completion\", "                                                                             \
     "\"instruction\" and \"output\", \"conversations\", or \"text\""
 
-/* "FILE:LINE: reason", as an error that skip_bad may forgive; at least one argument. */
+/* "FILE:LINE: reason" or "FILE:LINE: element N: reason", as an error that skip_bad may forgive; at least one argument. */
 #define BAD(m, kind, fmt, ...)                                                                     \
     make_bad((m), OMM_DATA_BAD_##kind,                                                             \
-             omm_raise(OMM_ERR_FORMAT, "%s:%u: " fmt, (m)->name, (m)->line, __VA_ARGS__))
+             omm_raise(OMM_ERR_FORMAT, "%s:%u:%s " fmt, (m)->name, (m)->line, (m)->element,        \
+                       __VA_ARGS__))
 static inline omm_err make_bad(maker *m, omm_data_bad kind, omm_err err) {
     m->bad = kind;
     return err;
@@ -115,6 +122,8 @@ static inline omm_err make_bad(maker *m, omm_data_bad kind, omm_err err) {
 OMM_CHECKED omm_err maker_init(maker *m, const char *name, const omm_tokenizer *tokenizer,
                                const omm_dataset_options *options);
 void maker_fini(maker *m);
+/* What messages say of where a record stands. */
+void maker_set_place(maker *m, const record *r);
 /* Errors: FORMAT with m->bad set, NOMEM, UNSUPPORTED.  *wanted false: a line of another client. */
 OMM_CHECKED omm_err maker_make(maker *m, made *out, bool *wanted, const record *r);
 /* Does out->reply call a tool, as the model writes calls?  Errors: NOMEM. */
@@ -138,9 +147,37 @@ OMM_CHECKED omm_err form_make_messages(maker *m, json_t *root);
 /* dataset_chat.c: the messages of a line into m->prompt and m->reply. */
 OMM_CHECKED omm_err maker_chat(maker *m, made *out, const json_t *root);
 
+/* --- array ------------------------------------------------------------------------------------ */
+
+enum { ELEMENT_DEPTH_MAX = 2048 }; /* jansson's own limit */
+
+/* How far an element has been followed; zeroed: at its first byte, which is no space, comma or closing bracket. */
+typedef struct element_walk {
+    uint64_t kinds[ELEMENT_DEPTH_MAX / 64]; /* bit k: the k-th open bracket is a '{' */
+    uint32_t depth;
+    bool in_string, escaped, in_word;
+    bool ended;
+    const char *
+        wrong; /* what the next byte is, after which nothing can be told apart; NULL: nothing yet */
+} element_walk;
+
+/* Space between values, as JSON has it. */
+static inline bool data_is_space(uint8_t c) {
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+/* How many of these bytes are of the element: all of them, up to its end, or up to what is wrong. */
+size_t element_walk_on(element_walk *w, omm_bytes bytes);
+/* Behind a byte order mark. */
+omm_bytes data_without_mark(omm_bytes text);
+/* Is the first thing in `text` a '[', and (with_object) the second a '{'? */
+bool array_begins(omm_bytes text, bool with_object);
+/* The element behind *at (0: the first), which moves to its end.  False: there is none, or not all of it. */
+bool array_next(omm_bytes *element, omm_bytes text, size_t *at);
+
 /* --- scan ------------------------------------------------------------------------------------- */
 
-/* What a scan hands out: `raw` is the line, or the ids of a text's window. */
+/* What a scan hands out: `raw` is the line or element, or the ids of a text's window. */
 typedef struct found {
     const omm_example *example;
     omm_bytes raw;

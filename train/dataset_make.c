@@ -4,6 +4,7 @@
 #include "omm/utf8.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const s_formats[] = {"chat",     "completion", "text",  "alpaca",
@@ -276,15 +277,21 @@ static omm_err make_object(maker *m, made *out, bool *wanted, json_t *root) {
     return o->format == OMM_DATA_LINES ? OMM_OK : take_mask(m, out);
 }
 
-/* jansson counts lines and columns in its own text, which is one line: the column is ours too. */
+/* jansson counts lines and columns (of characters) in its own text, which is a line, or begins within one. */
 static omm_err parse_line(maker *m, json_t **root, omm_bytes line) {
     omm_err err = omm_json_parse(root, line, "-");
     if (err == OMM_ERR_TOO_BIG) return BAD(m, LENGTH, "%s", omm_err_sentence());
     if (err != OMM_ERR_FORMAT) return err;
-    const char *said = omm_err_sentence(); /* "-:1:COLUMN: reason" */
+    const char *said = omm_err_sentence(); /* "-:LINE:COLUMN: reason" */
+    char *at = NULL;
+    OMM_ASSERT(strncmp(said, "-:", 2) == 0);
+    const uint32_t down = (uint32_t)strtoul(said + 2, &at, 10) - 1;
+    OMM_ASSERT(*at == ':');
+    const uint64_t column = strtoul(at + 1, &at, 10) + (down ? 0 : m->column);
+    OMM_ASSERT(*at == ':');
     return make_bad(m, OMM_DATA_BAD_JSON,
-                    omm_raise(err, "%s:%u:%s; accepted: " MAKER_LINE, m->name, m->line,
-                              strncmp(said, "-:1:", 4) == 0 ? said + 4 : said));
+                    omm_raise(err, "%s:%u:%llu:%s%s; accepted: " MAKER_LINE, m->name,
+                              m->line + down, (unsigned long long)column, m->element, at + 1));
 }
 
 static omm_err make_line(maker *m, made *out, bool *wanted, const record *r) {
@@ -296,8 +303,15 @@ static omm_err make_line(maker *m, made *out, bool *wanted, const record *r) {
     return err;
 }
 
-omm_err maker_make(maker *m, made *out, bool *wanted, const record *r) {
+void maker_set_place(maker *m, const record *r) {
     m->line = r->line;
+    m->column = r->column;
+    m->element[0] = 0;
+    if (r->element) snprintf(m->element, sizeof m->element, " element %u:", r->element);
+}
+
+omm_err maker_make(maker *m, made *out, bool *wanted, const record *r) {
+    maker_set_place(m, r);
     m->bad = OMM_DATA_BAD_NONE;
     *out = (made){0};
     *wanted = true;

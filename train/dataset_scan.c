@@ -1,11 +1,11 @@
-/* dataset_scan.c - a data file as records: which format it has, where its lines and documents end,
+/* dataset_scan.c - a data file as records: which format it has, where its lines, elements and documents end,
  * and what happens to the bad ones. */
 #include "dataset_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { LINES_LOOKED_AT = 16 };
+enum { RECORDS_LOOKED_AT = 16 };
 
 /* One pass over a source. */
 typedef struct scan {
@@ -16,19 +16,18 @@ typedef struct scan {
     void *ud;
     uint64_t at;
     uint32_t line;    /* of the byte at `at`, 1-based */
+    uint64_t column;  /* array: characters before it in its line */
+    uint32_t element; /* array: the last that began */
+    bool is_array;
     bool inside;      /* text: the document at hand has had a piece */
     bool line_begins; /* text: `at` is at the beginning of a line */
 } scan;
 
 /* --- format ---------------------------------------------------------------------------------- */
 
-static bool is_space(uint8_t c) {
-    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
-}
-
 static bool is_blank(omm_bytes text) {
     for (size_t i = 0; i < text.size; i++)
-        if (!is_space(text.data[i])) return false;
+        if (!data_is_space(text.data[i])) return false;
     return true;
 }
 
@@ -46,20 +45,40 @@ static omm_data_format format_of_line(omm_bytes line) {
     return format;
 }
 
-/* The first of a few lines that says what it is decides.  A file that looks like JSON and says
- * nothing is taken as chat (but a .txt), so that its first line is refused, not learned by heart. */
-static omm_data_format format_of(const char *name, omm_bytes text) {
-    size_t at = 0;
-    while (at < text.size && is_space(text.data[at])) at++;
-    bool json = ends_with(name, ".jsonl") || ends_with(name, ".json");
-    if (!json && (at == text.size || text.data[at] != '{')) return OMM_DATA_TEXT;
-    for (int i = 0; i < LINES_LOOKED_AT && at < text.size; i++) {
+static bool is_json_name(const char *name) {
+    return ends_with(name, ".jsonl") || ends_with(name, ".json");
+}
+
+static omm_data_format format_of_lines(omm_bytes text, size_t at) {
+    for (int i = 0; i < RECORDS_LOOKED_AT && at < text.size; i++) {
         const uint8_t *newline = memchr(text.data + at, '\n', text.size - at);
         size_t end = newline ? (size_t)(newline - text.data) : text.size;
         omm_data_format format = format_of_line(omm_bytes_of(text.data + at, end - at));
         if (format != OMM_DATA_DETECT) return format;
         at = end + 1;
     }
+    return OMM_DATA_DETECT;
+}
+
+static omm_data_format format_of_array(omm_bytes text) {
+    size_t at = 0;
+    omm_bytes element;
+    for (int i = 0; i < RECORDS_LOOKED_AT && array_next(&element, text, &at); i++) {
+        omm_data_format format = format_of_line(element);
+        if (format != OMM_DATA_DETECT) return format;
+    }
+    return OMM_DATA_DETECT;
+}
+
+/* The first of a few lines or elements that says what it is decides.  A file that looks like JSON and says
+ * nothing is taken as chat (but a .txt), so that its first line is refused, not learned by heart. */
+static omm_data_format format_of(const char *name, omm_bytes text, bool is_array) {
+    size_t at = 0;
+    while (at < text.size && data_is_space(text.data[at])) at++;
+    if (!is_array && !is_json_name(name) && (at == text.size || text.data[at] != '{'))
+        return OMM_DATA_TEXT;
+    omm_data_format format = is_array ? format_of_array(text) : format_of_lines(text, at);
+    if (format != OMM_DATA_DETECT) return format;
     return ends_with(name, ".txt") ? OMM_DATA_TEXT : OMM_DATA_CHAT;
 }
 
@@ -77,16 +96,19 @@ static omm_err decide_loss(const maker *m) {
 
 /* Also steps over a byte order mark. */
 static omm_err decide_format(scan *s) {
-    static const uint8_t mark[3] = {0xef, 0xbb, 0xbf};
-    omm_bytes text;
-    OMM_TRY(source_view(s->source, &text, 0, OMM_DATASET_LINE_BYTES_MAX + 1 + sizeof mark));
-    if (text.size >= sizeof mark && memcmp(text.data, mark, sizeof mark) == 0) {
-        s->at = sizeof mark;
-        text = omm_bytes_of(text.data + sizeof mark, text.size - sizeof mark);
-    }
-    s->maker->is_asked = s->maker->options.format != OMM_DATA_DETECT;
-    if (!s->maker->is_asked) s->maker->options.format = format_of(s->maker->name, text);
-    s->totals->format = s->maker->options.format;
+    enum { MARK = 3 };
+    omm_bytes view;
+    OMM_TRY(source_view(s->source, &view, 0, OMM_DATASET_LINE_BYTES_MAX + 1 + MARK));
+    const omm_bytes text = data_without_mark(view);
+    s->at = view.size - text.size;
+    maker *m = s->maker;
+    m->is_asked = m->options.format != OMM_DATA_DETECT;
+    /* Without a name or a wish that says JSON, "[Chorus]" begins a text. */
+    s->is_array = array_begins(text, !m->is_asked && !is_json_name(m->name));
+    if (!m->is_asked) m->options.format = format_of(m->name, text, s->is_array);
+    s->is_array = s->is_array && m->options.format != OMM_DATA_TEXT;
+    s->totals->format = m->options.format;
+    s->totals->is_array = s->is_array;
     return decide_loss(s->maker);
 }
 
@@ -115,6 +137,7 @@ static omm_err hand_out(scan *s, const made *from, const record *r) {
             continue;
         }
         e.line = r->line;
+        e.element = r->element;
         s->totals->truncated += cut;
         dataset_count(s->totals, &e);
         found f = {&e, raw_of(s->maker, &e, r), r, k};
@@ -126,8 +149,10 @@ static omm_err hand_out(scan *s, const made *from, const record *r) {
 static omm_err forgive(scan *s, omm_err err) {
     omm_data_totals *t = s->totals;
     omm_data_bad bad = s->maker->bad;
-    if (!s->maker->options.skip_bad || err != OMM_ERR_FORMAT || bad == OMM_DATA_BAD_NONE)
-        return err;
+    const char *hint = s->maker->options.bad_hint;
+    if (err != OMM_ERR_FORMAT || bad == OMM_DATA_BAD_NONE) return err;
+    if (!s->maker->options.skip_bad)
+        return hint ? omm_raise(err, "%s (%s)", omm_err_sentence(), hint) : err;
     if (t->bad < OMM_DATA_BAD_SHOWN)
         snprintf(t->bad_first[t->bad], OMM_DATA_BAD_BYTES, "%.*s", OMM_DATA_BAD_BYTES - 1,
                  omm_err_sentence());
@@ -160,10 +185,20 @@ static omm_err find_newline(scan *s, uint64_t *end, uint64_t from) {
     return OMM_OK;
 }
 
-static omm_err refuse_line(scan *s, omm_data_bad bad, const char *reason) {
-    s->maker->line = s->line;
-    s->maker->bad = bad;
-    return forgive(s, omm_raise(OMM_ERR_FORMAT, "%s:%u: %s", s->maker->name, s->line, reason));
+static omm_err refuse_record(scan *s, const record *r, omm_data_bad bad, const char *reason) {
+    maker *m = s->maker;
+    maker_set_place(m, r);
+    m->bad = bad;
+    return forgive(s,
+                   omm_raise(OMM_ERR_FORMAT, "%s:%u:%s %s", m->name, m->line, m->element, reason));
+}
+
+/* Longer than it may be. */
+static omm_err refuse_length(scan *s, const record *r, uint64_t bytes) {
+    char reason[80];
+    snprintf(reason, sizeof reason, "%s%llu bytes; at most %u", r->element ? "" : "line of ",
+             (unsigned long long)bytes, OMM_DATASET_LINE_BYTES_MAX);
+    return refuse_record(s, r, OMM_DATA_BAD_LENGTH, reason);
 }
 
 /* The line at s->at, at most one byte more than it may have; *whole false: it goes on. */
@@ -189,21 +224,127 @@ static omm_err take_line(scan *s) {
     bool whole = false;
     OMM_TRY(view_line(s, &line, &whole));
     uint64_t end = s->at + line.size;
+    const record r = {.bytes = line, .offset = s->at, .line = s->line};
     if (!whole) {
-        char reason[80];
         OMM_TRY(find_newline(s, &end, end));
-        snprintf(reason, sizeof reason, "line of %llu bytes; at most %u",
-                 (unsigned long long)(end - s->at), OMM_DATASET_LINE_BYTES_MAX);
-        OMM_TRY(refuse_line(s, OMM_DATA_BAD_LENGTH, reason));
+        OMM_TRY(refuse_length(s, &r, end - s->at));
     } else if (is_blank(line)) {
-        OMM_TRY(refuse_line(s, OMM_DATA_BAD_EMPTY, "empty line; accepted: " MAKER_LINE));
+        OMM_TRY(refuse_record(s, &r, OMM_DATA_BAD_EMPTY, "empty line; accepted: " MAKER_LINE));
     } else {
-        record r = {.bytes = line, .offset = s->at, .line = s->line};
         OMM_TRY(take_record(s, &r));
     }
     s->at = end + 1;
     s->line++;
     return OMM_OK;
+}
+
+/* --- arrays ---------------------------------------------------------------------------------- */
+
+/* Step over bytes of the last view. */
+static void advance(scan *s, omm_bytes over) {
+    for (size_t i = 0; i < over.size; i++) {
+        s->column += (over.data[i] & 0xc0) != 0x80;
+        if (over.data[i] != '\n') continue;
+        s->line++;
+        s->column = 0;
+    }
+    s->at += over.size;
+}
+
+/* What stands at s->at, after which the rest cannot be told apart: no bad element, which could be left out. */
+static omm_err refuse_array(const scan *s, const char *where, const char *what) {
+    char of[32] = "";
+    if (s->element) snprintf(of, sizeof of, "%s element %u of", where, s->element);
+    return omm_raise(OMM_ERR_FORMAT, "%s:%u:%llu: %s the JSON array: %s", s->maker->name, s->line,
+                     (unsigned long long)s->column + 1, s->element ? of : "in", what);
+}
+
+/* What does not belong there; END: nothing. */
+enum { END = -1 };
+static omm_err refuse_byte(const scan *s, const char *where, int c, const char *accepted) {
+    char what[120], shown[16];
+    snprintf(shown, sizeof shown, c > ' ' && c < 0x7f ? "'%c'" : "byte 0x%02x", c);
+    snprintf(what, sizeof what, "%s; accepted: %s", c == END ? "the file ends" : shown, accepted);
+    return refuse_array(s, where, what);
+}
+
+/* The next byte that is no space, or END. */
+static omm_err next_byte(scan *s, int *c) {
+    while (s->at < s->source->size) {
+        omm_bytes view;
+        size_t blank = 0;
+        OMM_TRY(source_view(s->source, &view, s->at, 1));
+        while (blank < view.size && data_is_space(view.data[blank])) blank++;
+        *c = blank < view.size ? view.data[blank] : END;
+        advance(s, omm_bytes_of(view.data, blank));
+        if (*c != END) return OMM_OK;
+    }
+    *c = END;
+    return OMM_OK;
+}
+
+/* The element at s->at, as far as it may be long; `bytes` is what it has of the view. */
+static omm_err view_element(scan *s, element_walk *w, omm_bytes *bytes) {
+    const size_t limit = OMM_DATASET_LINE_BYTES_MAX + 1;
+    size_t size = 0;
+    for (size_t want = 1;; want = limit) { /* the window may end in the middle of it */
+        OMM_TRY(source_view(s->source, bytes, s->at, want));
+        if (bytes->size > limit) bytes->size = limit;
+        size += element_walk_on(w, omm_bytes_of(bytes->data + size, bytes->size - size));
+        if (size < bytes->size || w->ended || want == limit) break;
+    }
+    bytes->size = size;
+    return OMM_OK;
+}
+
+/* Step over the rest of one that is too long. */
+static omm_err walk_rest(scan *s, element_walk *w) {
+    while (!w->ended && !w->wrong && s->at < s->source->size) {
+        omm_bytes view;
+        OMM_TRY(source_view(s->source, &view, s->at, 1));
+        advance(s, omm_bytes_of(view.data, element_walk_on(w, view)));
+    }
+    return OMM_OK;
+}
+
+static omm_err take_element(scan *s) {
+    element_walk w = {0};
+    record r = {.offset = s->at, .line = s->line, .column = s->column, .element = ++s->element};
+    OMM_TRY(view_element(s, &w, &r.bytes));
+    const bool fits = r.bytes.size <= OMM_DATASET_LINE_BYTES_MAX;
+    if (fits && w.ended) OMM_TRY(take_record(s, &r));
+    advance(s, r.bytes);
+    if (!w.ended) OMM_TRY(walk_rest(s, &w));
+    if (w.wrong) return refuse_array(s, "in", w.wrong);
+    if (!w.ended) return refuse_array(s, "in", "the file ends before it does");
+    return fits ? OMM_OK : refuse_length(s, &r, s->at - r.offset);
+}
+
+/* Nothing but space behind the array. */
+static omm_err end_array(scan *s) {
+    int c = END;
+    s->at++;
+    s->column++;
+    OMM_TRY(next_byte(s, &c));
+    return c == END ? OMM_OK : refuse_byte(s, "after", c, "nothing behind the ']'");
+}
+
+static omm_err take_array(scan *s) {
+    int c = END;
+    OMM_TRY(next_byte(s, &c)); /* the '[' */
+    for (;;) {
+        s->at++; /* over it, or a comma */
+        s->column++;
+        OMM_TRY(next_byte(s, &c));
+        if (c == ']' && s->element == 0) return end_array(s);
+        if (c == END || c == ',' || c == ']' || c == '}' || c == ':')
+            return refuse_byte(s, "after", c,
+                               s->element ? "the next element" : "its first element, or ']'");
+        OMM_TRY(take_element(s));
+        OMM_TRY(next_byte(s, &c));
+        if (c == ']') return end_array(s);
+        if (c != ',') return refuse_byte(s, "after", c, "',' or ']'");
+    }
 }
 
 /* --- documents ------------------------------------------------------------------------------- */
@@ -285,6 +426,7 @@ omm_err scan_source(omm_data_totals *totals, source *from, maker *m, found_each 
               .line_begins = true};
     *totals = (omm_data_totals){0};
     OMM_TRY(decide_format(&s));
+    if (s.is_array) return take_array(&s);
     bool text = m->options.format == OMM_DATA_TEXT;
     while (s.at < from->size) OMM_TRY(text ? take_piece(&s) : take_line(&s));
     return OMM_OK;

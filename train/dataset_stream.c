@@ -218,6 +218,7 @@ static omm_err fill_part(indexer *x, const omm_dataset *from, const bool *keep) 
     OMM_ASSERT(data);
     data->seq_max = from->seq_max;
     data->totals.format = from->totals.format;
+    data->totals.is_array = from->totals.is_array;
     data->stream->tokenizer = from->stream->tokenizer;
     data->stream->options = from->stream->options;
     data->stream->identity = from->stream->identity;

@@ -5,6 +5,7 @@
 #include "omm/data_reader.h"
 #include "omm/file.h"
 #include "omm/mem.h"
+#include "omm/overlap.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -346,19 +347,19 @@ static void corpus(void) {
 /* What two sets have in common, whoever's it is and however its line is written. */
 static void overlap(const omm_tokenizer *tokenizer) {
     omm_dataset *data = NULL, *of = NULL, *none = NULL;
-    size_t count = 7, first = 7;
+    omm_overlap same;
     CHECK_OK(parse(&of, SAYS("x", "one") SAYS("x", "two") SAYS("y", "three"), tokenizer, NULL));
     CHECK_OK(parse(&data,
                    SAYS("a", "four") " " SAYS("b", "two") SAYS("b", "two") SAYS("a", "Three"),
                    tokenizer, NULL));
     CHECK_OK(parse(&none, SAYS("x", "five"), tokenizer, NULL));
-    CHECK_OK(omm_dataset_overlap(&count, &first, data, of));
-    CHECK(count == 2 && first == 1);
-    first = 7;
-    CHECK_OK(omm_dataset_overlap(&count, &first, data, none));
-    CHECK(count == 0 && first == 7);
+    CHECK_OK(omm_dataset_overlap(&same, data, of));
+    CHECK(same.count == 2 && same.shown == 2);
+    for (uint32_t i = 0; i < 2; i++) CHECK(same.first[i].place == 2 + i && same.first[i].met == 2);
+    CHECK_OK(omm_dataset_overlap(&same, data, none));
+    CHECK(same.count == 0 && same.shown == 0);
     omm_mem_fail_nth(1);
-    CHECK_ERR(omm_dataset_overlap(&count, &first, data, of), OMM_ERR_NOMEM);
+    CHECK_ERR(omm_dataset_overlap(&same, data, of), OMM_ERR_NOMEM);
     omm_mem_fail_nth(0);
     omm_dataset_close(data);
     omm_dataset_close(of);

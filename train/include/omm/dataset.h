@@ -11,6 +11,13 @@
  * not as described is refused with file, line, column where it is known, and reason, or (skip_bad)
  * left out and counted.
  *
+ * Instead of lines a file may hold one JSON array ('[' is its first byte that is no space) of the same objects, however
+ * they are spaced.  An element is to it what a line is to a file of lines, in all that is said here, with the bytes
+ * from its '{' to its '}' as the raw line: so an element and a line of the same bytes are the same example, digest and
+ * all.  Where an element ends is told by brackets and strings alone; where that is not known (it is cut off, a bracket
+ * closes another kind, a string is not closed in its line, commas are missing or too many) or something stands behind
+ * the array, the file is refused with line and column, skip_bad or not.
+ *
  *   file --load--> examples in memory ----+--select, split--> data set of one node
  *   file --stream--> index, 24 bytes each-+--reader--> examples, made when they are needed
  *
@@ -64,8 +71,10 @@ typedef struct omm_example {
     const char *reply; /* text of the first learned turn; NULL: text, or loss on everything */
     bool has_call;     /* `reply` holds a tool call */
     uint32_t line;     /* 1-based, where it begins in its file; 0 from a stream */
+    uint32_t element;  /* 1-based, in its array; 0: no array, or from a stream */
     omm_digest
-        digest; /* BLAKE2b-256 of the raw line without its newline; text, lines: of the ids, u32 LE */
+        digest; /* BLAKE2b-256 of the raw line without its newline, or of the raw element; text, lines: of the
+                          ids, u32 LE */
 } omm_example;
 
 typedef struct omm_dataset omm_dataset;
@@ -103,7 +112,9 @@ typedef struct omm_dataset_options {
     uint32_t seq_max; /* an example is cut to this many tokens, at most 2^20; 0: 32,768 */
     omm_data_format format;
     omm_data_loss loss;
-    bool skip_bad;              /* leave bad lines out and count them */
+    bool skip_bad; /* leave bad lines out and count them */
+    const char *
+        bad_hint; /* said in brackets behind the reason of a bad line that is refused; NULL: nothing */
     const char *client_default; /* of a line that names none; NULL: such a line is bad */
     const char *separator;  /* text: a line that stands between documents; "": an empty one; NULL:
                             * the file is one document */
@@ -141,13 +152,15 @@ enum { OMM_DATA_BAD_SHOWN = 5, OMM_DATA_BAD_BYTES = 240 };
 /* What became of the lines of a file. */
 typedef struct omm_data_totals {
     omm_data_format format; /* as found */
+    bool is_array;          /* of one JSON array: what is said of lines here is of its elements */
     uint64_t examples, tokens, learned;
     uint64_t dropped;   /* nothing learned is left within seq_max */
     uint64_t truncated; /* cut to seq_max, and kept */
     uint32_t longest;   /* tokens of the longest example, after the cut */
     uint64_t bad;       /* left out by skip_bad */
     uint64_t bad_by[OMM_DATA_BAD_COUNT];
-    char bad_first[OMM_DATA_BAD_SHOWN][OMM_DATA_BAD_BYTES]; /* "FILE:LINE: reason" */
+    char bad_first[OMM_DATA_BAD_SHOWN]
+                  [OMM_DATA_BAD_BYTES]; /* "FILE:LINE: reason", "FILE:LINE: element N: reason" */
 } omm_data_totals;
 
 /* Read and tokenise a file; `options` may be NULL.  Lines are kept in file order.
@@ -212,13 +225,8 @@ const omm_data_totals *omm_dataset_totals(const omm_dataset *data);
 size_t omm_dataset_client_count(const omm_dataset *data);
 const char *omm_dataset_client(const omm_dataset *data, size_t index);
 
-/* How many examples of `data` have the token ids of one of `of`, whoever's they are, and the index of the first (left
- * alone where there is none).  Both in memory, not streamed.  Errors: NOMEM. */
-OMM_CHECKED omm_err omm_dataset_overlap(size_t *count, size_t *first, const omm_dataset *data,
-                                        const omm_dataset *of);
-
-/* BLAKE2b-256 over the raw lines (text and lines: the ids) of the examples in order, each followed by one
- * newline. */
+/* BLAKE2b-256 over the raw lines or elements (text and lines: the ids) of the examples in order, each followed by one
+ * newline: of a JSONL file whose lines are all examples that of the file. */
 omm_digest omm_dataset_digest(const omm_dataset *data);
 /* What a manifest carries: keyed BLAKE2b-256 of the digest; the key stays on the node. */
 omm_digest omm_dataset_commit(const omm_digest *data_digest, const uint8_t key[32]);
