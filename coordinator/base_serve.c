@@ -430,9 +430,9 @@ static omm_err answer_chunk(omm_buf *reply, base_serve *b, const omm_request *as
     return send_chunk(reply, b, ask, at, part);
 }
 
-omm_err base_serve_answer(bool *handled, omm_buf *reply, base_serve *b, omm_bytes request,
+omm_err base_serve_answer(base_serve_asked *asked, omm_buf *reply, base_serve *b, omm_bytes request,
                           const char *peer) {
-    *handled = false;
+    *asked = BASE_SERVE_NOTHING;
     if (!b || request.size > SMALL_REQUEST_BYTES) return OMM_OK;
     omm_arena arena;
     omm_request ask;
@@ -442,10 +442,14 @@ omm_err base_serve_answer(bool *handled, omm_buf *reply, base_serve *b, omm_byte
     if (!is_read) return OMM_OK;
     size_t piece = b->piece_count;
     if (ask.kind == OMM_REQUEST_GET) piece = find_piece(b, &ask.digest);
-    *handled = ask.kind == OMM_REQUEST_BASE || piece < b->piece_count;
-    if (!*handled) return OMM_OK;
+    if (piece < b->piece_count)
+        *asked = BASE_SERVE_CHUNK;
+    else if (ask.kind == OMM_REQUEST_BASE)
+        *asked = BASE_SERVE_MANIFEST;
+    else
+        return OMM_OK;
     omm_buf_clear(reply);
-    if (piece < b->piece_count) return answer_chunk(reply, b, &ask, piece, peer);
+    if (*asked == BASE_SERVE_CHUNK) return answer_chunk(reply, b, &ask, piece, peer);
     return omm_reply_encode(
         reply, &(omm_reply){.kind = OMM_REPLY_BASE, .envelope = omm_buf_view(&b->envelope)});
 }

@@ -53,9 +53,15 @@ typedef struct base_serve base_serve;
 OMM_CHECKED omm_err base_serve_open(base_serve **out, const base_serve_options *options);
 void base_serve_close(base_serve *b); /* NULL is fine */
 
-/* *handled: the request was about the base model, and `reply` (cleared) has the answer.  `b` may be NULL.
- * What is malformed, or about something else, is left for others.  Errors: IO, NOMEM. */
-OMM_CHECKED omm_err base_serve_answer(bool *handled, omm_buf *reply, base_serve *b,
+/* Chunks have limits of their own; the manifest, of up to some hundred KiB for a request of a few bytes, has none here. */
+typedef enum base_serve_asked {
+    BASE_SERVE_NOTHING, /* malformed, or about something else: left for others */
+    BASE_SERVE_MANIFEST,
+    BASE_SERVE_CHUNK
+} base_serve_asked;
+/* *asked: what the request was about; unless that is nothing, `reply` (cleared) has the answer.  `b` may be NULL.
+ * Errors: IO, NOMEM. */
+OMM_CHECKED omm_err base_serve_answer(base_serve_asked *asked, omm_buf *reply, base_serve *b,
                                       omm_bytes request, const char *peer);
 
 /* A look at the file, or the next piece of one: to be called often, between requests. */

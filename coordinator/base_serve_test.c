@@ -38,14 +38,16 @@ static base_serve *open_serve(uint32_t transfers, uint64_t rate) {
 }
 
 static bool ask(base_serve *b, const omm_request *request, const char *peer) {
-    bool handled = false;
+    base_serve_asked asked = BASE_SERVE_CHUNK;
     omm_buf_clear(&s_request);
     CHECK_OK(omm_request_encode(&s_request, request));
-    CHECK_OK(base_serve_answer(&handled, &s_reply, b, omm_buf_view(&s_request), peer));
+    CHECK_OK(base_serve_answer(&asked, &s_reply, b, omm_buf_view(&s_request), peer));
     omm_arena_fini(&s_arena);
     omm_arena_init(&s_arena, OMM_MESSAGE_ARENA_BYTES);
-    if (handled) CHECK_OK(omm_reply_decode(&s_answer, omm_buf_view(&s_reply), &s_arena));
-    return handled;
+    if (asked == BASE_SERVE_NOTHING) return false;
+    CHECK_EQ(asked == BASE_SERVE_MANIFEST, request->kind == OMM_REQUEST_BASE);
+    CHECK_OK(omm_reply_decode(&s_answer, omm_buf_view(&s_reply), &s_arena));
+    return true;
 }
 
 static omm_digest piece(int index) {
@@ -88,9 +90,9 @@ static void test_chunks(void) {
     CHECK(!ask(b, &(omm_request){.kind = OMM_REQUEST_GET, .digest = omm_hash(omm_bytes_of("x", 1))},
                "a"));
     CHECK(!ask(NULL, &(omm_request){.kind = OMM_REQUEST_BASE}, "a"));
-    bool handled = true;
-    CHECK_OK(base_serve_answer(&handled, &s_reply, b, omm_bytes_of("rubbish", 7), "a"));
-    CHECK(!handled);
+    base_serve_asked asked = BASE_SERVE_CHUNK;
+    CHECK_OK(base_serve_answer(&asked, &s_reply, b, omm_bytes_of("rubbish", 7), "a"));
+    CHECK_EQ(asked, BASE_SERVE_NOTHING);
     base_serve_close(b);
 }
 

@@ -70,46 +70,64 @@ static omm_err make_wait(service *s, uint64_t ms) {
     return omm_reply_encode(&s->reply, &wait);
 }
 
-/* What is about the base model, in any state: it touches nothing of the rounds.  False: it is not. */
-static bool answer_base(service *s, omm_exchange *exchange, omm_bytes request) {
-    bool handled = false;
-    const uint64_t sent = base_serve_counts(s->base).chunks;
-    const omm_err err =
-        base_serve_answer(&handled, &s->reply, s->base, request, omm_exchange_network(exchange));
-    if (err != OMM_OK) {
-        omm_log_event(s->o->log, OMM_LOG_ERROR, "base_failed",
-                      OMM_LOG_STR("detail", omm_err_sentence()));
-        omm_exchange_drop(exchange);
-        return true;
-    }
-    if (base_serve_counts(s->base).chunks > sent) omm_exchange_stay(exchange);
-    if (handled) keep_reply(s, WIRES_BASE, exchange, request.size);
-    return handled;
-}
-
 /* 0: it may be answered, and is counted; else it may in so many milliseconds. */
 static uint64_t take_allowance(service *s, omm_exchange *exchange, omm_bytes request) {
     return meter_take(s->meter, omm_exchange_owner(exchange), omm_exchange_network(exchange),
                       service_now_ms(s), request.size);
 }
 
-/* Over its allowance of this minute?  Then it is asked to come back when the next one begins. */
-static omm_err check_allowance(bool *over, service *s, omm_exchange *exchange, omm_bytes request) {
-    const char *address = omm_exchange_peer(exchange);
-    int32_t owner = omm_exchange_owner(exchange);
-    const uint64_t wait_ms = take_allowance(s, exchange, request);
-    *over = wait_ms > 0;
-    if (!*over) return OMM_OK;
+/* What omm_err_sentence() says of an allowance, for the log and the counts.  Not while a tick owns the state machine. */
+static void note_over(service *s, omm_exchange *exchange) {
     char sentence[OMM_SENTENCE_BYTES_MAX];
     (void)snprintf(sentence, sizeof sentence, "%s", omm_err_sentence());
     service_on_event(s, &(omm_coord_event){.kind = OMM_COORD_EVENT_REQUEST,
                                            .round = omm_coord_get_status(s->coord).round,
-                                           .node = owner,
+                                           .node = omm_exchange_owner(exchange),
                                            .reason = OMM_ERR_REFUSED_BUDGET,
                                            .sentence = sentence,
-                                           .peer = address});
+                                           .peer = omm_exchange_peer(exchange)});
+}
+
+/* Over its allowance of this minute?  Then it is asked to come back when the next one begins. */
+static omm_err check_allowance(bool *over, service *s, omm_exchange *exchange, omm_bytes request,
+                               bool is_busy) {
+    const uint64_t wait_ms = take_allowance(s, exchange, request);
+    *over = wait_ms > 0;
+    if (!*over) return OMM_OK;
+    if (!is_busy) note_over(s, exchange);
     OMM_TRY(make_wait(s, wait_ms));
-    keep_reply(s, owner, exchange, request.size);
+    keep_reply(s, omm_exchange_owner(exchange), exchange, request.size);
+    return OMM_OK;
+}
+
+/* The manifest is in s->reply, or a word to wait for it. */
+static omm_err answer_manifest(service *s, omm_exchange *exchange, omm_bytes request,
+                               bool is_busy) {
+    bool over = false;
+    OMM_TRY(check_allowance(&over, s, exchange, request, is_busy));
+    if (over) return OMM_OK;
+    meter_add(s->meter, s->reply.size);
+    keep_reply(s, WIRES_BASE, exchange, request.size);
+    return OMM_OK;
+}
+
+/* What is about the base model, in any state: it touches nothing of the rounds.  *handled: it was. */
+static omm_err answer_base(bool *handled, service *s, omm_exchange *exchange, omm_bytes request,
+                           bool is_busy) {
+    base_serve_asked asked = BASE_SERVE_NOTHING;
+    const uint64_t sent = base_serve_counts(s->base).chunks;
+    const omm_err err =
+        base_serve_answer(&asked, &s->reply, s->base, request, omm_exchange_network(exchange));
+    *handled = err != OMM_OK || asked != BASE_SERVE_NOTHING;
+    if (err != OMM_OK) {
+        omm_log_event(s->o->log, OMM_LOG_ERROR, "base_failed",
+                      OMM_LOG_STR("detail", omm_err_sentence()));
+        omm_exchange_drop(exchange);
+        return OMM_OK;
+    }
+    if (base_serve_counts(s->base).chunks > sent) omm_exchange_stay(exchange);
+    if (asked == BASE_SERVE_MANIFEST) return answer_manifest(s, exchange, request, is_busy);
+    if (asked == BASE_SERVE_CHUNK) keep_reply(s, WIRES_BASE, exchange, request.size);
     return OMM_OK;
 }
 
@@ -124,9 +142,10 @@ static void put_off(service *s, omm_exchange *exchange, size_t request_bytes) {
 
 /* Work out one answer; it leaves with the batch. */
 static omm_err answer(service *s, omm_exchange *exchange, omm_bytes request) {
-    bool over = false;
-    if (answer_base(s, exchange, request)) return OMM_OK; /* it has limits of its own */
-    OMM_TRY(check_allowance(&over, s, exchange, request));
+    bool handled = false, over = false;
+    OMM_TRY(answer_base(&handled, s, exchange, request, false));
+    if (handled) return OMM_OK;
+    OMM_TRY(check_allowance(&over, s, exchange, request, false));
     if (over) return OMM_OK;
     omm_err err = omm_coord_step(&s->reply, &s->deadline_ms, s->coord, service_now_ms(s), request,
                                  omm_exchange_peer(exchange));
@@ -207,8 +226,10 @@ static omm_err answer_busy(service *s, uint64_t ms) {
     omm_bytes request;
     OMM_TRY(receive(&exchange, &request, s, ms));
     if (!exchange) return OMM_OK;
+    bool handled = false;
     const size_t request_bytes = request.size;
-    if (!answer_base(s, exchange, request)) {
+    OMM_TRY(answer_base(&handled, s, exchange, request, true));
+    if (!handled) {
         pass_over(s, exchange, request);
         OMM_TRY(make_wait(s, s->busy_ms));
         keep_reply(s, OMM_COORD_NOBODY, exchange, request_bytes);

@@ -246,24 +246,27 @@ def is_told_to_wait(what, **allowed):
         print(f"{what} a minute: {seen[0]} more were told to wait, and no submission was refused for it")
 
 
-def answers_count(size):
-    """Who asks for much in few words is told to wait for what it was sent."""
+def answers_count(what, size):
+    """Who asks for much in few words is told to wait for what it was sent: an adapter, or what the base model consists of."""
     with fresh() as (folder, processes):
         write_files(folder, port := free_port(), size=size)
         processes.append(start(folder))
         while not (folder / "web").exists():
             time.sleep(0.05)
         adapter = (folder / "state/bundle/adapters/r000.bin").read_bytes()
-        get = pp.encode("Request", {"version": 1, "get": {"digest": pp.blake(adapter), "index": 0}})
+        asked = {"chunk": {"get": {"digest": pp.blake(adapter), "index": 0}}, "base_model": {"ask_base": True}}[what]
+        get = pp.encode("Request", {"version": 1, **asked})
         wire, sent, end = hp.Wire(port, "127.0.0.1"), 0, time.monotonic() + LIMIT_S
         while refused_for_budget(folder)[0] == 0 and sent < 3 * size and time.monotonic() < end:
-            sent += len(get) + len(adapter) if "chunk" in pp.decode("Reply", wire.ask(get)) else 0
+            reply = wire.ask(get)
+            sent += len(get) + len(reply) if what in pp.decode("Reply", reply) else 0
         if not size / 2 < sent < 2 * size:
             fail(f"of {size} bytes a minute {sent} had come and gone when there were no more")
 
 
 def allowance():
-    answers_count(100000)
+    answers_count("chunk", 100000)
+    answers_count("base_model", 20000)
     is_told_to_wait("60 messages", messages=60)
     is_told_to_wait("100,000 bytes", size=100000)
 
