@@ -17,6 +17,10 @@ static void put_base(record_out *r, const omm_run_record *run) {
     record_put_digest(&base, "digest", &run->base.digest);
     record_put_digest(&base, "tokenizer_digest", &run->base.tokenizer_digest);
     record_put_str(&base, "architecture", run->base.architecture);
+    if (!omm_digest_is_zero(&run->base.fingerprint)) {
+        record_put_digest(&base, "fingerprint", &run->base.fingerprint);
+        record_put_str(&base, "title", run->base.title ? run->base.title : "");
+    }
     record_put_record(r, "base", &base);
 }
 
@@ -125,6 +129,11 @@ static void get_base(record_in *root, omm_run_record *run) {
     run->base.digest = record_get_digest(&base, "digest");
     run->base.tokenizer_digest = record_get_digest(&base, "tokenizer_digest");
     run->base.architecture = record_get_str(&base, "architecture", NAME_BYTES_MAX);
+    run->base.title = "";
+    if (base.err == OMM_OK && json_object_get(base.object, "fingerprint")) {
+        run->base.fingerprint = record_get_digest(&base, "fingerprint");
+        run->base.title = record_get_str(&base, "title", NAME_BYTES_MAX);
+    }
     record_fail(root, base.err);
 }
 

@@ -434,6 +434,39 @@ static void test_audit_order(void) {
     omm_arena_fini(&arena);
 }
 
+/* run.json of before, which does not say what adapters name the base by, is read and written as it was; one of both alone
+ * is none. */
+static void test_base_unnamed(void) {
+    static const char fingerprint[] = "\"fingerprint\":", title[] = ",\"title\":\"Base\"";
+    kit k;
+    omm_buf text, before;
+    omm_arena arena;
+    omm_run_record run;
+    const kit_options options = {0};
+    kit_make(&k, &options);
+    omm_buf_init(&text, 1 << 20);
+    omm_buf_init(&before, 1 << 20);
+    omm_arena_init(&arena, 1 << 20);
+    kit_read(&text, k.dir, "run.json");
+    CHECK_OK(omm_run_record_parse(&run, &arena, omm_buf_view(&text)));
+    CHECK(strcmp(run.base.title, "Base") == 0 && !omm_digest_is_zero(&run.base.fingerprint));
+    run.base.fingerprint = (omm_digest){{0}};
+    CHECK_OK(omm_run_record_write(&before, &run));
+    CHECK(!memmem(before.data, before.size, fingerprint, sizeof fingerprint - 1));
+    CHECK(!memmem(before.data, before.size, title, sizeof title - 1));
+    CHECK_OK(omm_run_record_parse(&run, &arena, omm_buf_view(&before)));
+    CHECK(run.base.title[0] == 0 && omm_digest_is_zero(&run.base.fingerprint));
+    uint8_t *at = memmem(text.data, text.size, title, sizeof title - 1);
+    CHECK(at != NULL);
+    memmove(at, at + sizeof title - 1, (size_t)(text.data + text.size - at) - sizeof title + 1);
+    text.size -= sizeof title - 1;
+    CHECK_ERR(omm_run_record_parse(&run, &arena, omm_buf_view(&text)), OMM_ERR_NOT_FOUND);
+    omm_arena_fini(&arena);
+    omm_buf_fini(&before);
+    omm_buf_fini(&text);
+    kit_remove(&k);
+}
+
 /* Any of what was agreed is in its digest; who has joined is not. */
 static void test_agreed(void) {
     const omm_bytes scenario = omm_bytes_str("name: a\n"), policy = omm_bytes_str("gates: {}\n");
@@ -469,5 +502,6 @@ int main(void) {
     test_records();
     test_audit_order();
     test_agreed();
+    test_base_unnamed();
     return 0;
 }

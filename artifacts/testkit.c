@@ -268,6 +268,8 @@ static void make_run(maker *m) {
     run->base.digest = omm_hash(omm_bytes_str("base"));
     run->base.tokenizer_digest = omm_hash(omm_bytes_str("tokenizer"));
     run->base.architecture = "llama";
+    run->base.fingerprint = omm_hash(omm_bytes_str("fingerprint"));
+    run->base.title = "Base";
     run->rank = 2;
     run->alpha = 4.0f;
     run->targets = 1;

@@ -1,5 +1,6 @@
 /* cmd_adapter_convert.c - `meshmind adapter import` and `export`: PEFT folders and GGUF adapters. */
 #include "adapter.h"
+#include "loaded.h"
 #include "options.h"
 
 #include "omm/file.h"
@@ -11,7 +12,7 @@
 
 typedef struct convert_args {
     const char *model, *out, *name;
-    bool rounding;
+    bool rounding, any_base;
 } convert_args;
 
 /* general.name of the model, for people; empty where it has none. */
@@ -19,12 +20,13 @@ static void name_of(char out[256], const omm_gguf *gguf) {
     if (omm_gguf_get_text(out, 256, gguf, "general.name") != OMM_OK) out[0] = 0;
 }
 
-static omm_err read_base(omm_peft_base *base, char name[256], const char *path) {
+static omm_err read_base(omm_peft_base *base, char name[256], const convert_args *a) {
     omm_gguf gguf;
-    if (!path) return omm_raise(OMM_ERR_USAGE, "which base model? give -m FILE");
-    OMM_TRY(omm_gguf_open(&gguf, path));
+    if (!a->model) return omm_raise(OMM_ERR_USAGE, "which base model? give -m FILE");
+    OMM_TRY(omm_gguf_open(&gguf, a->model));
     name_of(name, &gguf);
-    omm_err err = adapter_base_read(base, &gguf, path);
+    omm_err err = adapter_base_read(base, &gguf, a->model);
+    base->shape.base.any = a->any_base;
     omm_gguf_close(&gguf);
     return err;
 }
@@ -68,7 +70,7 @@ static omm_err import(const char *path, const convert_args *a) {
     bool folded = false, fused = false;
     if (!a->out) return omm_raise(OMM_ERR_USAGE, "where to? give -o FILE");
     OMM_TRY(check_out(a, path));
-    OMM_TRY(read_base(&base, name, a->model));
+    OMM_TRY(read_base(&base, name, a));
     omm_err err = read_any(&lora, &folded, path, &base, a->rounding);
     OMM_TRY(adapter_name_rounding(err, a->rounding));
     err = save(&fused, a->out, &lora, a->rounding);
@@ -84,7 +86,7 @@ static omm_err export(const char *path, const convert_args *a) {
     omm_lora lora;
     char name[256];
     if (!a->out) return omm_raise(OMM_ERR_USAGE, "where to? give -o FOLDER");
-    OMM_TRY(read_base(&base, name, a->model));
+    OMM_TRY(read_base(&base, name, a));
     OMM_TRY(omm_lora_load_file(&lora, path, &base.shape));
     omm_err err = omm_peft_export(a->out, &lora, &base, a->name ? a->name : name);
     if (err == OMM_OK)
@@ -95,12 +97,13 @@ static omm_err export(const char *path, const convert_args *a) {
 
 int adapter_import(int argc, char **argv) {
     convert_args a = {0};
-    const cli_option options[] = {
-        {"model", 'm', CLI_STR, &a.model, "FILE", "GGUF base model (its shapes are read)"},
-        {"out", 'o', CLI_STR, &a.out, "FILE", "GGUF adapter to write"},
-        {"allow-rounding", 0, CLI_FLAG, &a.rounding, NULL,
-         "where scales differ by no power of two: round B"},
-        {0}};
+    const cli_option options[] = {{"model", 'm', CLI_STR, &a.model, "FILE",
+                                   "GGUF base model (its shapes and norms are read)"},
+                                  {"out", 'o', CLI_STR, &a.out, "FILE", "GGUF adapter to write"},
+                                  {"allow-rounding", 0, CLI_FLAG, &a.rounding, NULL,
+                                   "where scales differ by no power of two: round B"},
+                                  ANY_BASE_OPTION(a.any_base),
+                                  {0}};
     int count = 0;
     char **args = NULL;
     int code =
@@ -118,10 +121,12 @@ int adapter_import(int argc, char **argv) {
 int adapter_export(int argc, char **argv) {
     convert_args a = {0};
     const cli_option options[] = {
-        {"model", 'm', CLI_STR, &a.model, "FILE", "GGUF base model (its shapes are read)"},
+        {"model", 'm', CLI_STR, &a.model, "FILE",
+         "GGUF base model (its shapes and norms are read)"},
         {"out", 'o', CLI_STR, &a.out, "FOLDER", "PEFT folder to write two files into"},
         {"base-name", 0, CLI_STR, &a.name, "NAME",
          "base_model_name_or_path (the model's general.name)"},
+        ANY_BASE_OPTION(a.any_base),
         {0}};
     int count = 0;
     char **args = NULL;

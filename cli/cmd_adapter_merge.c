@@ -13,7 +13,7 @@
 typedef struct merge_args {
     cli_list list;
     const char *model, *out, *type, *threads;
-    bool rounding, json;
+    bool rounding, json, any_base;
 } merge_args;
 
 typedef struct merge_parts {
@@ -110,7 +110,7 @@ static void report_joined(const merge_args *a, const omm_lora *joined, size_t co
 }
 
 static omm_err join(const merge_args *a) {
-    omm_lora_shape shape = {0};
+    omm_lora_shape shape = {.base.any = a->any_base};
     merge_parts p = {0};
     omm_lora joined = {0};
     omm_ggml_type type = OMM_GGML_F32;
@@ -218,6 +218,7 @@ static omm_err merge_into(const merge_args *a, const omm_gguf *gguf) {
     omm_lora_merge m = {.base = gguf};
     OMM_TRY(take_type(&m, a->type));
     OMM_TRY(adapter_base_read(&base, gguf, a->model));
+    base.shape.base.any = a->any_base;
     omm_err err = load_parts(&p, &a->list, &base.shape);
     m.parts = p.pointers;
     m.weights = p.weights;
@@ -252,6 +253,7 @@ int adapter_merge(int argc, char **argv) {
         {"threads", 't', CLI_STR, &a.threads, "N", "threads; one per core by default"},
         {"allow-rounding", 0, CLI_FLAG, &a.rounding, NULL,
          "joining: where scales differ by no power of two, round B"},
+        ANY_BASE_OPTION(a.any_base),
         {"json", 0, CLI_FLAG, &a.json, NULL, "one JSON object on stdout"},
         {0}};
     int count = 0;

@@ -115,6 +115,17 @@ static bool has_one_alpha(const shown *s) {
 
 /* ---- text ------------------------------------------------------------------------------------- */
 
+static void print_base(const omm_lora_base *base) {
+    char hex[OMM_DIGEST_HEX_SIZE];
+    omm_digest_hex(hex, &base->fingerprint);
+    const bool is_known = omm_lora_base_is_known(base);
+    if (!base->name[0] && !is_known)
+        printf("base          none is named\n");
+    else
+        printf("base          %s, %s%s\n", base->name[0] ? base->name : "(without a name)",
+               is_known ? "fingerprint " : "no fingerprint", is_known ? hex : "");
+}
+
 static void print_head(const shown *s) {
     const omm_lora *lora = &s->lora;
     const bool one_rank = has_one_rank(lora);
@@ -136,6 +147,7 @@ static void print_head(const shown *s) {
                (double)lora->tensors[0].scale);
     printf("values        %zu (%.2f MB as f32)\n", lora->value_count,
            (double)lora->value_count * 4e-6);
+    print_base(&lora->shape.base);
     printf("BLAKE2b-256   %s\n\n", s->digest);
 }
 
@@ -203,6 +215,13 @@ static json_t *pairs_json(const shown *s) {
     return pairs;
 }
 
+static json_t *base_json(const omm_lora_base *base) {
+    char hex[OMM_DIGEST_HEX_SIZE];
+    omm_digest_hex(hex, &base->fingerprint);
+    return json_pack("{s:o,s:o}", "name", base->name[0] ? json_string(base->name) : json_null(),
+                     "fingerprint", omm_lora_base_is_known(base) ? json_string(hex) : json_null());
+}
+
 static omm_err print_json(const shown *s) {
     const omm_lora *lora = &s->lora;
     json_t *root = json_pack(
@@ -215,6 +234,7 @@ static omm_err print_json(const shown *s) {
                         has_one_alpha(s) ? json_real((double)lora->spec.alpha) : json_null());
     json_object_set_new(root, "architecture",
                         s->peft ? json_null() : json_string(lora->shape.architecture));
+    json_object_set_new(root, "base", base_json(&lora->shape.base));
     omm_buf text;
     omm_buf_init(&text, 64u << 20);
     omm_err err = omm_json_write(&text, root);

@@ -297,6 +297,7 @@ int cmd_serve(int argc, char **argv) {
         {"lora", 0, CLI_LIST, &o.lora, "[NAME=]FILE[=X]",
          "GGUF LoRA adapter, times X, that requests ask for by NAME (the file's); up to eight; "
          "newest: your node's"},
+        ANY_BASE_OPTION(o.common.any_base),
         {"name", 0, CLI_STR, &o.name, "NAME", "of the model (the file's)"},
         {"listen", 0, CLI_STR, &o.listen, "HOST:PORT",
          "where to listen (127.0.0.1:8080: this machine alone); port 0: a free one"},

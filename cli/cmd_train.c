@@ -46,6 +46,7 @@ static omm_err open_model(train_run *r) {
     omm_gguf gguf;
     OMM_TRY(omm_gguf_open(&gguf, r->args.model));
     omm_err err = omm_model_outline(&r->model, &gguf);
+    if (err == OMM_OK) omm_lora_base_read(&r->model.lora_shape.base, &gguf); /* for --start */
     if (err == OMM_OK) err = omm_tokenizer_open(&r->tokenizer, &gguf);
     omm_gguf_close(&gguf);
     err = cli_of_file(err, "-m", r->args.model);

@@ -220,12 +220,14 @@ omm_err loaded_check_out(const char *out, const cli_list *adapters, const char *
     return OMM_OK;
 }
 
-static omm_err add_adapter(loaded *l, const char *text) {
+static omm_err add_adapter(loaded *l, const char *text, bool any_base) {
     char path[OMM_PATH_MAX];
     float scale = 1.0f;
     omm_lora lora;
+    omm_lora_shape shape = l->model.lora_shape;
+    shape.base.any = any_base;
     OMM_TRY(loaded_split_scale(path, &scale, text, "--lora"));
-    OMM_TRY(omm_lora_load_file(&lora, path, &l->model.lora_shape));
+    OMM_TRY(omm_lora_load_file(&lora, path, &shape));
     omm_err err = omm_adapter_open(&l->adapters[l->adapter_count], &l->model, &lora, scale);
     if (err == OMM_OK) l->adapter_count++;
     omm_lora_fini(&lora);
@@ -251,7 +253,8 @@ static omm_err open_all(loaded *l, const loaded_options *o, bool with_tokenizer)
     unsigned threads = 0;
     OMM_TRY(open_threads(l, &threads, o));
     OMM_TRY(open_model(l, o, with_tokenizer, NULL));
-    for (uint32_t i = 0; i < o->lora.count; i++) OMM_TRY(add_adapter(l, o->lora.items[i]));
+    for (uint32_t i = 0; i < o->lora.count; i++)
+        OMM_TRY(add_adapter(l, o->lora.items[i], o->any_base));
     OMM_TRY(open_compute(l, threads));
     return o->sessions ? OMM_OK : open_session(l, &l->compute);
 }

@@ -16,6 +16,7 @@
 typedef struct loaded_options {
     const char *model;       /* -m */
     cli_list lora;           /* --lora FILE or FILE=SCALE, applied in this order */
+    bool any_base;           /* --any-base */
     const char *activations; /* --activations */
     const char *kv;          /* --kv */
     const char *threads;     /* --threads */
@@ -33,13 +34,20 @@ typedef struct loaded_options {
     const char *draft; /* a model that will be opened beside it: the plan leaves room; or NULL */
 } loaded_options;
 
+/* Of every command that takes adapters for a model; `o` is a bool. */
+#define ANY_BASE_OPTION(o)                                                                         \
+    {                                                                                              \
+        "any-base", 0, CLI_FLAG, &(o), NULL,                                                       \
+            "adapters may be of another model of the same shape: of its base, for one"             \
+    }
+
 /* Rows of an option table for them, which come first in the table.  Defaults for --help, which the
  * command gives: what follows "GGUF model", the arithmetic, the cache. */
 #define LOADED_OPTIONS(o, default_model, default_activations, default_kv)                          \
     {"model", 'm', CLI_STR, &(o).model, "FILE", "GGUF model" default_model},                       \
         {"lora",    0,          CLI_LIST,                                                          \
          &(o).lora, "FILE[=X]", "GGUF LoRA adapter, times X; up to eight; newest: your node's"},   \
-        LOADED_COMPUTE_OPTIONS(o, default_activations, default_kv)
+        ANY_BASE_OPTION((o).any_base), LOADED_COMPUTE_OPTIONS(o, default_activations, default_kv)
 /* Those after the files. */
 #define LOADED_COMPUTE_OPTIONS(o, default_activations, default_kv)                                 \
     {"activations",    0,        CLI_STR,                                                          \

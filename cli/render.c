@@ -36,11 +36,19 @@ static bool parse_name(uint32_t *layer, omm_lora_target *target, bool *is_b, con
     return false;
 }
 
+/* What its adapters name: nothing, where the run is one of before. */
+static omm_lora_base base_of(const omm_run_record *run) {
+    omm_lora_base base = {.fingerprint = run->base.fingerprint};
+    if (run->base.title) omm_lora_base_set_name(&base, omm_bytes_str(run->base.title));
+    return base;
+}
+
 static omm_err shape_of(omm_lora_shape *shape, const omm_run_record *run) {
     memset(shape, 0, sizeof *shape);
     if (strlen(run->base.architecture) >= sizeof shape->architecture)
         return omm_raise(OMM_ERR_MISMATCH, "architecture name is too long");
     snprintf(shape->architecture, sizeof shape->architecture, "%s", run->base.architecture);
+    shape->base = base_of(run);
     for (size_t i = 0; i < run->layout.segment_count; i++) {
         const omm_segment *s = &run->layout.segments[i];
         uint32_t layer = 0;
@@ -155,6 +163,7 @@ static omm_err render_cores(omm_buf *out, const omm_run_record *run, const omm_r
     uint64_t whole = 0, cores = 0, bytes = 0;
     omm_lora_shape shape;
     OMM_TRY(claim_shape(&shape, &bytes, bundle));
+    shape.base = base_of(run);
     const omm_federated f = {.recipe = recipe, .shape = &shape, .base = run->base.digest};
     if (strcmp(shape.architecture, run->base.architecture) != 0)
         return omm_raise(OMM_ERR_MISMATCH, "it is an adapter of %s, the run's model is %s",

@@ -1,6 +1,7 @@
 /* train_options.c - the option table of `train`, and its recipe. */
 #include "train_options.h"
 
+#include "loaded.h"
 #include "options.h"
 #include "threads.h"
 
@@ -111,6 +112,7 @@ static int parse(train_args *a, int argc, char **argv) {
         {"start", 0, CLI_LIST, &a->start, "FILE[=X]",
          "adapter to start from, times X; several are joined.  Ranks, alphas and targets are its "
          "own: others are refused"},
+        ANY_BASE_OPTION(a->any_base),
         {"steps", 's', CLI_U32, &a->steps, "N", "optimiser steps (100)"},
         {"batch", 'b', CLI_U32, &a->batch, "N", "tokens per step (2048)"},
         {"micro", 0, CLI_U32, &a->micro, "N", "tokens per pass; changes memory, never the result"},

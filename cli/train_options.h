@@ -26,6 +26,7 @@ typedef struct train_args {
     uint32_t eval_every, patience, checkpoint_every;
     const char *keep, *checkpoint, *report;
     uint32_t max_memory_mb, checkpoint_layers;
+    bool any_base; /* of --start */
     bool resume, dry_run;
     uint64_t seed;
     bool json;

@@ -14,10 +14,12 @@ typedef struct starts {
 } starts;
 
 static omm_err load_all(starts *s, train_run *r) {
+    omm_lora_shape shape = r->model.lora_shape;
+    shape.base.any = r->args.any_base;
     for (uint32_t i = 0; i < r->args.start.count; i++) {
         char path[OMM_PATH_MAX];
         OMM_TRY(loaded_split_scale(path, &s->weights[i], r->args.start.items[i], "--start"));
-        OMM_TRY(omm_lora_load_file(&s->parts[i], path, &r->model.lora_shape));
+        OMM_TRY(omm_lora_load_file(&s->parts[i], path, &shape));
         s->pointers[i] = &s->parts[i];
         s->count++;
         if (r->args.report) OMM_TRY(omm_hash_file(&r->start_files[i], path));

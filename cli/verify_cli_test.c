@@ -51,6 +51,19 @@ static void test_render(void) {
     CHECK_OK(omm_lora_save(&want, &lora));
     CHECK_OK(cli_render_adapter(NULL, &got, &record, lora.values));
     CHECK(omm_bytes_equal(omm_buf_view(&want), omm_buf_view(&got)));
+    /* The base that run.json names is in the file. */
+    lora.shape.base.fingerprint = record.base.fingerprint = omm_hash(omm_bytes_str("base"));
+    omm_lora_base_set_name(&lora.shape.base, omm_bytes_str("A base"));
+    record.base.title = "A base";
+    omm_buf_clear(&want);
+    omm_buf_clear(&got);
+    CHECK_OK(omm_lora_save(&want, &lora));
+    CHECK_OK(cli_render_adapter(NULL, &got, &record, lora.values));
+    CHECK(omm_bytes_equal(omm_buf_view(&want), omm_buf_view(&got)));
+    record.base.title = "Another";
+    omm_buf_clear(&got);
+    CHECK_OK(cli_render_adapter(NULL, &got, &record, lora.values));
+    CHECK(!omm_bytes_equal(omm_buf_view(&want), omm_buf_view(&got)));
     record.rank = 4;
     CHECK_ERR(cli_render_adapter(NULL, &got, &record, lora.values), OMM_ERR_MISMATCH);
     record.rank = 3;
@@ -111,6 +124,21 @@ static void test_render_cores(void) {
     omm_buf_clear(&got);
     CHECK_OK(cli_render_adapter(&bundle, &got, &record, lora.values));
     CHECK(!omm_bytes_equal(omm_buf_view(&want), omm_buf_view(&got)));
+    /* What the file says of its base is not believed: the run says it. */
+    shape.base.fingerprint = omm_hash(omm_bytes_str("base"));
+    record.base.digest = f.base;
+    omm_buf named;
+    omm_buf_init(&named, 1u << 20);
+    CHECK_OK(omm_federated_save(&named, &f, lora.values, &compute));
+    put_file(dir, &named, named.size);
+    omm_buf_clear(&got);
+    CHECK_OK(cli_render_adapter(&bundle, &got, &record, lora.values));
+    CHECK(omm_bytes_equal(omm_buf_view(&want), omm_buf_view(&got)));
+    record.base.fingerprint = shape.base.fingerprint;
+    omm_buf_clear(&got);
+    CHECK_OK(cli_render_adapter(&bundle, &got, &record, lora.values));
+    CHECK(omm_bytes_equal(omm_buf_view(&named), omm_buf_view(&got)));
+    omm_buf_fini(&named);
     record.base.architecture = "qwen2";
     CHECK_ERR(cli_render_adapter(&bundle, &got, &record, lora.values), OMM_ERR_MISMATCH);
     record.base.architecture = "llama";

@@ -54,7 +54,25 @@ static const struct {
                {"nodes", "who is enrolled (nodes, node_max)"},
                {"run_id", "run_seed in the state folder is another one"}};
 
+/* A run of a program of before, which did not write what adapters name the base by. */
+static bool is_of_before(const json_t *was, const json_t *is) {
+    const json_t *base = json_object_get(was, "base");
+    json_t *now = json_copy(json_object_get(is, "base"));
+    if (now) (void)json_object_del(now, "fingerprint");
+    if (now) (void)json_object_del(now, "title");
+    const bool same = now && json_object_get(json_object_get(is, "base"), "fingerprint") &&
+                      !json_object_get(base, "fingerprint") && json_equal(base, now);
+    json_decref(now);
+    return same;
+}
+
 static bool say_part(char *out, size_t size, const json_t *was, const json_t *is) {
+    if (is_of_before(was, is)) {
+        (void)snprintf(out, size,
+                       "a program of before, which did not write the base's fingerprint into "
+                       "run.json and can end the run");
+        return true;
+    }
     for (size_t i = 0; i < sizeof s_parts / sizeof *s_parts; i++) {
         if (json_equal(json_object_get(was, s_parts[i].key), json_object_get(is, s_parts[i].key)))
             continue;

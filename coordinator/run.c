@@ -84,7 +84,10 @@ static omm_err open_model(omm_run *run, const omm_run_config *config) {
     run->record.base.name = omm_arena_strdup(&run->arena, file_name(config->model));
     run->record.base.architecture =
         omm_arena_strdup(&run->arena, run->model.lora_shape.architecture);
-    if (!run->record.base.name || !run->record.base.architecture) return no_memory("model name");
+    run->record.base.fingerprint = run->model.lora_shape.base.fingerprint;
+    run->record.base.title = omm_arena_strdup(&run->arena, run->model.lora_shape.base.name);
+    if (!run->record.base.name || !run->record.base.architecture || !run->record.base.title)
+        return no_memory("model name");
     run->record.base.tokenizer_digest = omm_tokenizer_digest(run->tokenizer);
     return OMM_OK;
 }

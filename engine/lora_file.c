@@ -117,6 +117,7 @@ static omm_err write_file(omm_buf *out, omm_gguf_writer *w, const omm_lora *lora
     omm_gguf_put_text(w, "general.type", "adapter");
     omm_gguf_put_text(w, "adapter.type", "lora");
     omm_gguf_put_f32(w, "adapter.lora.alpha", lora->spec.alpha);
+    lora_base_put(w, &lora->shape.base);
     OMM_TRY(put_own_scales(w, lora));
     for (size_t i = 0; i < lora->tensor_count; i++) {
         const omm_lora_tensor *t = &lora->tensors[i];
@@ -346,16 +347,20 @@ static omm_err take_apart(omm_lora *lora, const omm_lora_shape *shape) {
 
 static omm_err load(omm_lora *lora, const omm_gguf *g, const omm_lora_shape *shape) {
     const bool stacked = is_stacked(g, shape);
-    const omm_lora_shape named = stacked ? lora_stacked_shape(shape) : *shape;
+    omm_lora_shape whole = *shape;
+    omm_lora_base claimed;
     float alpha = 0.0f;
     OMM_TRY(check_header(g, shape));
+    OMM_TRY(omm_lora_base_claim(&claimed, g));
+    OMM_TRY(lora_base_meet(&whole.base, &claimed));
+    const omm_lora_shape named = stacked ? lora_stacked_shape(&whole) : whole;
     OMM_TRY(omm_gguf_get_f32_or(&alpha, g, "adapter.lora.alpha", 0.0f));
     omm_lora_plan plan;
     omm_lora made = {0};
     OMM_TRY(omm_lora_plan_init(&plan, &named));
     omm_err err = load_pairs(&made, &plan, g, alpha);
     omm_lora_plan_fini(&plan);
-    if (err == OMM_OK && stacked) err = take_apart(&made, shape);
+    if (err == OMM_OK && stacked) err = take_apart(&made, &whole);
     if (err != OMM_OK) {
         omm_lora_fini(&made);
         return err;
@@ -389,8 +394,11 @@ omm_err omm_lora_load_file(omm_lora *lora, const char *path, const omm_lora_shap
 /* ---- Without the model ---------------------------------------------------------------------- */
 
 omm_err omm_lora_claim_shape(omm_lora_shape *shape, const omm_gguf *gguf) {
+    omm_lora_base base;
     OMM_TRY(omm_gguf_get_text(shape->architecture, sizeof shape->architecture, gguf,
                               "general.architecture"));
+    OMM_TRY(omm_lora_base_claim(&base, gguf));
+    OMM_TRY(lora_base_meet(&shape->base, &base));
     for (size_t i = 0; i < gguf->tensor_count; i++) {
         const omm_gguf_tensor *t = &gguf->tensors[i];
         uint32_t layer = 0;

@@ -32,4 +32,17 @@ void lora_base_tensor(char name[OMM_GGUF_NAME_MAX], uint32_t *first, uint32_t *r
 /* A stacked adapter for a model of this fused shape, with the same alpha.  Errors: TOO_BIG, NOMEM. */
 OMM_CHECKED omm_err lora_unfuse(omm_lora *out, const omm_lora *in, const omm_lora_shape *shape);
 
+/* ---- lora_base.c ---- */
+
+/* Of GGUF keys and of a PEFT folder's metadata. */
+#define LORA_BASE_FINGERPRINT "openmeshmind.base.fingerprint"
+
+/* The keys of a file; none for what is not known. */
+void lora_base_put(omm_gguf_writer *w, const omm_lora_base *base);
+/* Errors: FORMAT (no 64 hex digits; `where` begins the sentence). */
+OMM_CHECKED omm_err lora_base_take(omm_lora_base *base, const char *hex, const char *where);
+/* An adapter that says `file` is read for `base`: where that is not known it becomes what the adapter
+ * says, but with base->any.  Errors: MISMATCH (both known, and others); then nothing has changed. */
+OMM_CHECKED omm_err lora_base_meet(omm_lora_base *base, const omm_lora_base *file);
+
 #endif

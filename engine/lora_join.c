@@ -85,6 +85,18 @@ static omm_err fill_pair(joining *j, omm_lora *out, const omm_lora_tensor *to) {
     return OMM_OK;
 }
 
+/* What all say that say it; what a part is to be used on that says nothing is not known. */
+static void take_base(omm_lora *made, const joining *j) {
+    omm_lora_base *base = &made->shape.base;
+    *base = (omm_lora_base){0};
+    for (size_t i = 0; i < j->count; i++) {
+        const omm_lora_base *part = &j->parts[i]->shape.base;
+        if (lora_base_meet(base, part) == OMM_OK) continue;
+        *base = (omm_lora_base){0};
+        return;
+    }
+}
+
 /* As the scale: of the first part that has the pair. */
 static void take_own_scales(omm_lora *made, const joining *j) {
     for (size_t i = 0; i < made->tensor_count; i += 2) {
@@ -104,6 +116,7 @@ static omm_err join(omm_lora *made, omm_lora_plan *plan, joining *j) {
     for (size_t i = 0; i < made->tensor_count; i += 2)
         OMM_TRY(fill_pair(j, made, &made->tensors[i]));
     take_own_scales(made, j);
+    take_base(made, j);
     bool rounded = false;
     OMM_TRY(omm_lora_fold(&rounded, made, j->rounding));
     j->rounded = j->rounded || rounded;

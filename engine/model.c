@@ -272,6 +272,7 @@ static omm_err load_all(omm_model *model, const omm_gguf *gguf) {
     OMM_TRY(model_keys_load(&model->dims, a, gguf));
     OMM_TRY(refuse_extra(model, a, gguf));
     shape_of(&model->lora_shape, &model->dims, a);
+    if (!model->outline) omm_lora_base_read(&model->lora_shape.base, gguf);
     model->head_norms = a->parts & ARCH_QK_NORM;
     model->post_norms = a->parts & ARCH_POST_NORMS;
     if (model->resident > model->dims.layers) model->resident = model->dims.layers;

@@ -116,6 +116,7 @@ omm_err omm_peft_base_read(omm_peft_base *base, const omm_gguf *gguf) {
         for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
             OMM_TRY(take_widths(&b.shape, gguf, layer, (omm_lora_target)t));
     if (b.permuted) OMM_TRY(check_heads(&b));
+    omm_lora_base_read(&b.shape.base, gguf);
     *base = b;
     return OMM_OK;
 }
@@ -318,6 +319,17 @@ static omm_err open_files(reading *r, const char *dir) {
     return omm_safetensors_open(&r->file, path);
 }
 
+/* The model that the folder was trained on, as far as it says. */
+static omm_err take_base(omm_lora_base *base, const reading *r) {
+    omm_lora_base said = {0};
+    const char *hex = omm_safetensors_metadata(&r->file, LORA_BASE_FINGERPRINT);
+    const char *name =
+        json_string_value(json_object_get(r->config.root, "base_model_name_or_path"));
+    if (hex) OMM_TRY(lora_base_take(&said, hex, OMM_PEFT_MODEL_FILE));
+    if (name) omm_lora_base_set_name(&said, omm_bytes_str(name));
+    return lora_base_meet(base, &said);
+}
+
 static omm_err read_all(omm_lora *out, reading *r, const char *dir) {
     omm_lora_shape shape = {0};
     OMM_TRY(open_files(r, dir));
@@ -327,6 +339,7 @@ static omm_err read_all(omm_lora *out, reading *r, const char *dir) {
         shape = r->base->shape.fused ? lora_stacked_shape(&r->base->shape) : r->base->shape;
     else
         OMM_TRY(claim_shape(&shape, &r->file));
+    OMM_TRY(take_base(&shape.base, r));
     OMM_TRY(omm_lora_plan_init(&r->plan, &shape));
     OMM_TRY(check_work(r));
     for (size_t i = 0; i < r->file.count; i++) OMM_TRY(take_tensor(r, &r->file.tensors[i]));
@@ -359,6 +372,7 @@ omm_err omm_peft_import(omm_lora *out, bool *rounded, const char *dir, const omm
     omm_err err = omm_lora_fold(rounded, &lora, rounding);
     if (err == OMM_OK && lora.shape.stacked) {
         err = lora_unfuse(&apart, &lora, &base->shape);
+        apart.shape.base = lora.shape.base;
         omm_lora_fini(&lora);
         lora = apart;
     }

@@ -155,7 +155,12 @@ static omm_err put_tensors(omm_buf *out, omm_buf *values, omm_safetensor *tensor
                              .data = omm_bytes_of(data + t->offset * sizeof(float),
                                                   (size_t)t->rows * t->cols * sizeof(float))};
     }
-    return omm_safetensors_write(out, tensors, lora->tensor_count);
+    char hex[OMM_DIGEST_HEX_SIZE];
+    const omm_lora_base *model = &lora->shape.base;
+    const bool is_known = omm_lora_base_is_known(model);
+    omm_digest_hex(hex, &model->fingerprint);
+    return omm_safetensors_write_with(out, tensors, lora->tensor_count,
+                                      is_known ? LORA_BASE_FINGERPRINT : NULL, hex);
 }
 
 static omm_err encode_model(omm_buf *out, const omm_lora *lora, const omm_peft_base *base) {

@@ -208,6 +208,10 @@ const omm_safetensor *omm_safetensors_find(const omm_safetensors *file, const ch
     return bsearch(&key, file->tensors, file->count, sizeof key, by_name);
 }
 
+const char *omm_safetensors_metadata(const omm_safetensors *file, const char *key) {
+    return json_string_value(json_object_get(json_object_get(file->header, METADATA), key));
+}
+
 uint64_t omm_safetensor_count(const omm_safetensor *tensor) {
     return tensor->data.size / s_types[tensor->type].bytes;
 }
@@ -256,11 +260,27 @@ static omm_err put_entry(omm_buf *out, const omm_safetensor *t, uint64_t begin) 
                           (unsigned long long)end);
 }
 
-static omm_err put_file(omm_buf *out, const omm_safetensor *order, size_t count) {
+/* What a file says of itself beside its tensors. */
+typedef struct note {
+    const char *key, *text; /* NULL: nothing */
+} note;
+
+static omm_err put_metadata(omm_buf *out, note more) {
+    OMM_TRY(omm_buf_printf(out, "{\"" METADATA "\":{\"format\":\"pt\""));
+    if (more.key) {
+        OMM_TRY(omm_buf_printf(out, ","));
+        OMM_TRY(put_name(out, more.key));
+        OMM_TRY(omm_buf_printf(out, ":"));
+        OMM_TRY(put_name(out, more.text));
+    }
+    return omm_buf_printf(out, "}");
+}
+
+static omm_err put_file(omm_buf *out, const omm_safetensor *order, size_t count, note more) {
     const size_t start = out->size;
     uint64_t at = 0;
     OMM_TRY(omm_buf_put_u64(out, 0));
-    OMM_TRY(omm_buf_printf(out, "{\"" METADATA "\":{\"format\":\"pt\"}"));
+    OMM_TRY(put_metadata(out, more));
     for (size_t i = 0; i < count; i++) {
         OMM_TRY(omm_buf_printf(out, ","));
         OMM_TRY(put_entry(out, &order[i], at));
@@ -278,6 +298,11 @@ static omm_err put_file(omm_buf *out, const omm_safetensor *order, size_t count)
 }
 
 omm_err omm_safetensors_write(omm_buf *out, const omm_safetensor *tensors, size_t count) {
+    return omm_safetensors_write_with(out, tensors, count, NULL, NULL);
+}
+
+omm_err omm_safetensors_write_with(omm_buf *out, const omm_safetensor *tensors, size_t count,
+                                   const char *key, const char *text) {
     const size_t size = out->size;
     if (count > OMM_SAFETENSORS_TENSORS_MAX)
         return omm_raise(OMM_ERR_TOO_BIG, "safetensors: %zu tensors, at most %u", count,
@@ -286,7 +311,7 @@ omm_err omm_safetensors_write(omm_buf *out, const omm_safetensor *tensors, size_
     if (!order) return omm_raise(OMM_ERR_NOMEM, "safetensors: %zu tensors", count);
     if (count > 0) memcpy(order, tensors, count * sizeof *order);
     qsort(order, count, sizeof *order, by_type_and_name);
-    omm_err err = put_file(out, order, count);
+    omm_err err = put_file(out, order, count, (note){key, text});
     if (err != OMM_OK) out->size = size;
     omm_free(order);
     return err;

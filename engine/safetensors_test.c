@@ -80,6 +80,31 @@ static void test_write(void) {
     omm_buf_fini(&again);
 }
 
+/* One entry more, which any reader of the format has; "format" is there already. */
+static void test_metadata(void) {
+    static const char want[] =
+        "{\"__metadata__\":{\"format\":\"pt\",\"a \\\"key\\\"\":\"text\"},\"a\":";
+    const omm_safetensor one = {.name = "a", .n_dims = 1, .dims = {4}, .data = {s_data, 16}};
+    const char *const bad[][2] = {
+        {"format", "np"}, {"", "text"}, {"key", ""}, {"\xff", "text"}, {"key", "\xff"}};
+    omm_buf out;
+    omm_safetensors f;
+    omm_buf_init(&out, FILE_MAX);
+    CHECK_OK(omm_safetensors_write_with(&out, &one, 1, "a \"key\"", "text"));
+    CHECK(memcmp(out.data + 8, want, sizeof want - 1) == 0);
+    CHECK_OK(omm_safetensors_open_bytes(&f, omm_buf_view(&out)));
+    CHECK(strcmp(omm_safetensors_metadata(&f, "a \"key\""), "text") == 0);
+    CHECK(strcmp(omm_safetensors_metadata(&f, "format"), "pt") == 0);
+    CHECK(omm_safetensors_metadata(&f, "a") == NULL);
+    omm_safetensors_close(&f);
+    const size_t size = out.size;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK_ERR(omm_safetensors_write_with(&out, &one, 1, bad[i][0], bad[i][1]), OMM_ERR_FORMAT);
+        CHECK_EQ(out.size, size);
+    }
+    omm_buf_fini(&out);
+}
+
 static void test_write_refusals(void) {
     omm_safetensor two[2] = {
         {.name = "a", .n_dims = 1, .dims = {4}, .data = {s_data, 16}},
@@ -212,6 +237,7 @@ static void test_file_and_memory(void) {
 
 int main(void) {
     test_write();
+    test_metadata();
     test_write_refusals();
     test_refusals();
     test_file_and_memory();

@@ -69,6 +69,7 @@ static omm_err read_shape(supply *s) {
     omm_err err = omm_model_outline(&outline, &gguf);
     if (err == OMM_OK) {
         s->shape = outline.lora_shape;
+        omm_lora_base_read(&s->shape.base, &gguf);
         omm_model_fini(&outline);
         s->base_digest = omm_gguf_digest(&gguf);
         err = check_model_file(s); /* it was one file all the time */

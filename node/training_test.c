@@ -521,6 +521,13 @@ static void from_files(const char *path, const omm_model *model, const omm_datas
     CHECK(same(&wanted, &first));
     omm_lora global; /* what the training began with */
     CHECK_OK(omm_lora_load_file(&global, newest, &model->lora_shape));
+    omm_gguf written; /* it says of which model it is */
+    omm_lora_base base;
+    CHECK_OK(omm_gguf_open(&written, newest));
+    CHECK_OK(omm_lora_base_claim(&base, &written));
+    omm_gguf_close(&written);
+    CHECK(omm_lora_base_is_known(&base));
+    CHECK(omm_digest_equal(&base.fingerprint, &model->lora_shape.base.fingerprint));
     CHECK_EQ(global.value_count, first.count);
     for (size_t i = 0; i < global.value_count; i++)
         CHECK(global.values[i] == (float)(i % 7) * 0.01F);

@@ -193,12 +193,25 @@ static omm_err repeat_all(judge_again *j) {
 
 /* ---- all --------------------------------------------------------------------------------------- */
 
+/* The run's adapters name its base as the file here does; those of a run of before name none. */
+static bool is_named(const omm_run_record *bundle, const omm_run_record *here) {
+    return omm_digest_is_zero(&bundle->base.fingerprint) ||
+           (omm_digest_equal(&bundle->base.fingerprint, &here->base.fingerprint) &&
+            strcmp(bundle->base.title, here->base.title) == 0);
+}
+
 static omm_err check_same(const omm_run_record *bundle, const omm_run_record *here) {
     if (!omm_digest_equal(&bundle->base.digest, &here->base.digest))
         return omm_raise(OMM_ERR_DIGEST, "the base model here (%s) is not the run's",
                          here->base.name);
     if (!omm_digest_equal(&bundle->test_digest, &here->test_digest))
         return omm_raise(OMM_ERR_DIGEST, "the held-out file here is not the run's");
+    if (!is_named(bundle, here))
+        return omm_raise(
+            OMM_ERR_MISMATCH,
+            "run.json says base.title '%.64s' and a base.fingerprint, and here they are "
+            "'%.64s' or another",
+            bundle->base.title, here->base.title);
     if (bundle->base.bytes != here->base.bytes || bundle->test_items != here->test_items ||
         strcmp(bundle->base.architecture, here->base.architecture) != 0 ||
         bundle->layout.value_count != here->layout.value_count)

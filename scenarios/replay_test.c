@@ -273,6 +273,10 @@ static void test_judged_again(void) {
     other_run("\"items\":", "\"items\":1", OMM_ERR_MISMATCH);
     other_run("\"architecture\":\"llama\"", "\"architecture\":\"llamb\"", OMM_ERR_MISMATCH);
     CHECK(strstr(omm_err_sentence(), "base.architecture llamb") != NULL);
+    /* What final.gguf names its base by: of this file, both. */
+    other_run("\"title\":\"", "\"title\":\"Not ", OMM_ERR_MISMATCH);
+    CHECK(strstr(omm_err_sentence(), "base.title 'Not ") != NULL);
+    other_run("\"fingerprint\":\"1894", "\"fingerprint\":\"1895", OMM_ERR_MISMATCH);
 }
 
 /* --- a node that signs something else --------------------------------------------------------- */

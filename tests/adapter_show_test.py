@@ -124,6 +124,8 @@ def check_text(case, lines, said):
     check(facts["alpha"] == f"{alpha} ({scale})", f"{case}: {facts}")
     check(facts["values"] == f"{count} ({count * 4e-6:.2f} MB as f32)" and facts["BLAKE2b-256"] == said["digest"], f"{case}: {facts}")
     check(facts["format"] == {"gguf": "GGUF", "peft": "PEFT folder"}[said["format"]], f"{case}: {facts}")
+    base = f"{said['base']['name']}, no fingerprint" if said["base"]["name"] else "none is named"  # adapter_base_test.py has one
+    check(facts["base"] == base, f"{case}: {facts}")
     check(facts["architecture"] == f"{said['architecture'] or '(not said in the folder)'}, {said['layers']} layers", f"{case}: {facts}")
     table = [line.split() for line in lines[lines.index("") + 1 :]]
     between = table.index([])
@@ -157,7 +159,7 @@ GGUF = {
     "one rank, not everywhere": (5.0, False, 2, {(0, "q"): (DIAGONAL, 2.5), (1, "v"): (SHEAR, 2.5)}),
 }
 PEFT = {
-    "folder, one rank": (3.0, True, 2, {(0, "v"): (DIAGONAL, 1.5)}, {"r": 2, "lora_alpha": 3}),
+    "folder, one rank": (3.0, True, 2, {(0, "v"): (DIAGONAL, 1.5)}, {"r": 2, "lora_alpha": 3, "base_model_name_or_path": "maker/model-1B"}),
     "folder, ranks differ": (7.0, False, 4, {(0, "q"): (LINE, 7.0), (0, "v"): (FOUR, 1.75)},
                              {"r": 4, "lora_alpha": 7, "rank_pattern": {"q_proj": 1}}),
     "folder, alphas differ": (None, False, 4, {(0, "q"): (DIAGONAL, 4.0), (0, "v"): (SHEAR, 1.5), (0, "down"): (FOUR, 2.0),
@@ -172,9 +174,11 @@ with tempfile.TemporaryDirectory(prefix="omm-show-") as name:
     folder = pathlib.Path(name)
     for case, (alpha, uniform, rank, pairs) in GGUF.items():
         path = write_gguf(folder / f"{case}.gguf", pairs, alpha)
-        check_case(case, path, path, {"format": "gguf", "architecture": "llama", "alpha": alpha, "rank": rank, "uniform": uniform}, pairs)
+        check_case(case, path, path, {"format": "gguf", "architecture": "llama", "alpha": alpha, "rank": rank, "uniform": uniform,
+                                      "base": {"name": None, "fingerprint": None}}, pairs)
     for case, (alpha, uniform, rank, pairs, config) in PEFT.items():
         file = write_peft(folder / case, pairs, config)
-        head = {"format": "peft", "architecture": None, "alpha": alpha, "rank": rank, "uniform": uniform}
+        head = {"format": "peft", "architecture": None, "alpha": alpha, "rank": rank, "uniform": uniform,
+                "base": {"name": config.get("base_model_name_or_path"), "fingerprint": None}}
         check_case(case, file.parent, file, head, pairs)
 print(f"adapter show: {len(GGUF)} files and {len(PEFT)} folders as worked out by hand")

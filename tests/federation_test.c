@@ -443,6 +443,17 @@ static void another_beginning(void) {
         CHECK_ERR(try_to_open(&options), OMM_ERR_CONFIG);
         CHECK(strstr(omm_err_sentence(), "began with something else"));
     }
+    /* A program of before began it: that is another matter than another base. */
+    omm_run_record named = f.run;
+    omm_coord_options now = same;
+    named.base.fingerprint = omm_hash(omm_bytes_str("fingerprint"));
+    named.base.title = "Base";
+    now.run = &named;
+    CHECK_ERR(try_to_open(&now), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), "a program of before, which did not write the base's"));
+    named.base.bytes++;
+    CHECK_ERR(try_to_open(&now), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), "the base model is another file (model)"));
     CHECK_OK(try_to_open(&same));
     CHECK_OK(omm_path_join(path, f.state_dir, "coordinator.sqlite"));
     CHECK_OK(omm_file_remove(path));

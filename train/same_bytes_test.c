@@ -167,7 +167,9 @@ static omm_digest digest_of(const omm_lora *adapter) {
     }
     /* The digests are older than the key for them (decision 142). */
     for (size_t i = 0; i < folded.tensor_count; i++) folded.tensors[i].own_scale = 0.0f;
-    CHECK_OK(omm_lora_save(&file, adapter));
+    omm_lora bare = *adapter; /* what was trained, whatever the model is called */
+    bare.shape.base = (omm_lora_base){0};
+    CHECK_OK(omm_lora_save(&file, &bare));
     const omm_digest digest = omm_hash(omm_buf_view(&file));
     omm_buf_fini(&file);
     omm_lora_fini(&folded);

@@ -54,6 +54,10 @@ typedef struct omm_run_record {
         uint64_t bytes;
         omm_digest digest, tokenizer_digest;
         const char *architecture;
+        /* What adapters of it name it by (engine's lora_base.h); zeros and "": a run of before, whose
+         * adapters name none. */
+        omm_digest fingerprint;
+        const char *title;
     } base;
     uint32_t rank, targets;
     float alpha;

@@ -12,10 +12,11 @@
  * adapter.lora.alpha, tensors `<base tensor>.lora_a` with dims [d_in, rank] and `.lora_b` with
  * dims [rank, d_out] (innermost first), F32 unless asked.  It has one alpha: scale = alpha / rank of the pair, or
  * 1 for all pairs when alpha is 0.  Other scales must go into B first: omm_lora_fold; they are kept in
- * openmeshmind.lora.scales (f32, one a pair in the order of the tensors), which others ignore.  A model whose file
+ * openmeshmind.lora.scales (f32, one a pair in the order of the tensors), which others ignore.  The model that it was
+ * trained on is in openmeshmind.base.fingerprint, general.base_model.count and general.base_model.0.name (lora_base.h).  A model whose file
  * stacks q, k, v and gate, up has seven targets here all the same; omm_lora_fuse makes the file's pairs.
  *
- * Depends on: err, mem, bytes, rng, gguf.  Threads: no shared state.
+ * Depends on: err, mem, bytes, rng, gguf, lora_base.  Threads: no shared state.
  */
 #ifndef OMM_LORA_H
 #define OMM_LORA_H
@@ -23,6 +24,7 @@
 #include "omm/bytes.h"
 #include "omm/err.h"
 #include "omm/gguf.h"
+#include "omm/lora_base.h"
 #include "omm/rng.h"
 
 #include <stdbool.h>
@@ -60,6 +62,7 @@ typedef struct omm_lora_shape {
     char architecture[32]; /* general.architecture, checked on load */
     bool fused;   /* the model's file has q, k, v by rows in attn_qkv and gate, up in ffn_up */
     bool stacked; /* of those tensors themselves: Q is attn_qkv, UP both; no K, V, GATE */
+    omm_lora_base base; /* the model, which adapters of this shape name in their files */
 } omm_lora_shape;
 
 /* What one linear layer gets. */
@@ -191,9 +194,10 @@ OMM_CHECKED omm_err omm_lora_save_fused(omm_buf *out, bool *rounded, const omm_l
 
 /* Read an adapter (of any element type, its values in f32) for a model of this shape; ranks and targets may differ from layer to
  * layer.  A missing or zero alpha means a scale of 1.  For a fused shape also one of the stacked tensors,
- * whoever made it: its blocks, or the whole A for every part.
+ * whoever made it: its blocks, or the whole A for every part.  What says that it was trained on another model is refused
+ * unless shape->base.any; what says nothing is taken.  lora->shape.base is shape's, where that is known, else the file's.
  * Errors: those of omm_gguf_open; UNSUPPORTED (no LoRA adapter, another kind of tensor); MISMATCH
- * (another architecture, a shape that does not fit, named); NOT_FOUND (a pair with one part missing);
+ * (another architecture, another base, a shape that does not fit, named); NOT_FOUND (a pair with one part missing);
  * NUMERIC (a value is not finite). */
 OMM_CHECKED omm_err omm_lora_load(omm_lora *lora, omm_bytes file, const omm_lora_shape *shape);
 OMM_CHECKED omm_err omm_lora_load_file(omm_lora *lora, const char *path,
@@ -211,16 +215,16 @@ typedef struct omm_lora_norms {
 OMM_CHECKED omm_err omm_lora_measure(omm_lora_norms *out, const omm_lora *lora, size_t index);
 
 /* Widen `shape` by what an adapter file itself claims, so that it can be looked at without its model:
- * layers, widths (the first tensor of a kind decides), architecture.  Begin with a zeroed shape.
+ * layers, widths (the first tensor of a kind decides), architecture, base.  Begin with a zeroed shape, but for base.any.
  * A file with attn_qkv makes it stacked; then the adapter is loaded as it is, to be looked at or joined.
  * Errors: NOT_FOUND, FORMAT (no architecture); NOT_FOUND (a pair with one part missing, named); UNSUPPORTED
- * (no LoRA tensor at all); MISMATCH (attn_qkv and attn_k, attn_v or ffn_gate). */
+ * (no LoRA tensor at all); MISMATCH (attn_qkv and attn_k, attn_v or ffn_gate; a file of another base before it). */
 OMM_CHECKED omm_err omm_lora_claim_shape(omm_lora_shape *shape, const omm_gguf *gguf);
 
 /* One adapter that does what several do at once, each times a weight: ranks add, the columns of B and
  * rows of A stand side by side in the order given.  All have one shape; 1 or more parts.
  * Exact where scales times weights differ by powers of two, else with `rounding` as omm_lora_fold.
- * The result is folded.  Errors: CONFIG (a weight of zero or not finite, ranks over
+ * The result is folded.  It names the base that those name which name one; none, where they name several.  Errors: CONFIG (a weight of zero or not finite, ranks over
  * OMM_LORA_RANK_MAX), UNSUPPORTED, NUMERIC, MISMATCH (shapes), TOO_BIG, NOMEM. */
 OMM_CHECKED omm_err omm_lora_join(omm_lora *out, bool *rounded, const omm_lora *const *parts,
                                   const float *weights, size_t count, bool rounding);

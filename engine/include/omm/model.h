@@ -138,8 +138,8 @@ OMM_CHECKED omm_err omm_model_load_with(omm_model *model, omm_pool *pool, const 
  * omm_model_fini, and errors of streamed tensors appear at their first use. */
 OMM_CHECKED omm_err omm_model_load_streamed(omm_model *model, omm_pool *pool, const omm_gguf *gguf,
                                             uint32_t resident);
-/* What loading would make, from the header alone: matrices without data, vectors NULL.  For sizes,
- * not for sessions.  Errors: as omm_model_load, but for what only values can show (NUMERIC). */
+/* What loading would make, from the header alone: matrices without data, vectors NULL, lora_shape.base
+ * not known.  For sizes, not for sessions.  Errors: as omm_model_load, but for what only values can show (NUMERIC). */
 OMM_CHECKED omm_err omm_model_outline(omm_model *model, const omm_gguf *gguf);
 void omm_model_fini(omm_model *model);
 

@@ -12,6 +12,9 @@
  * Architecture phi3 has self_attn.qkv_proj and mlp.gate_up_proj over there, as its GGUF files have
  * attn_qkv and ffn_up: written by omm_lora_fuse, and taken apart again.
  *
+ * base_model_name_or_path and openmeshmind.base.fingerprint, in the tensors' __metadata__, say which
+ * model it was trained on (lora_base.h).
+ *
  * Read: rank and alpha patterns, rsLoRA, targets as list, regex or all-linear, exclusions,
  * layers_to_transform.  Refused by name, with the reason: whatever changes more than W + s B A (DoRA,
  * modules_to_save, biases, embeddings, new tokens, replicated layers), bases that were altered when
@@ -44,14 +47,14 @@ typedef struct omm_peft_base {
     bool permuted; /* rows of q and k, see above */
 } omm_peft_base;
 
-/* From the keys and tensor shapes of a model; the weights are not read.
+/* From the keys, tensor shapes and vectors of a model; the matrices are not read.
  * Errors: UNSUPPORTED (architecture: says which are supported), NOT_FOUND, FORMAT, MISMATCH (layers
  * of unlike shape, heads that do not divide), TOO_BIG. */
 OMM_CHECKED omm_err omm_peft_base_read(omm_peft_base *base, const omm_gguf *gguf);
 
 /* Read a folder, for a model, folded so that it can be saved (omm_lora_fold gets `rounding`).
  * Errors: NOT_FOUND (a file, or tensors of a targeted layer, named), UNSUPPORTED (see above),
- * MISMATCH (shape, rank, a tensor that is not targeted, named), CONFIG (rank, alpha), NUMERIC (a
+ * MISMATCH (shape, rank, another base unless base->shape.base.any, a tensor that is not targeted, named), CONFIG (rank, alpha), NUMERIC (a
  * value is not finite), those of omm_json_load, omm_safetensors_open and omm_lora_fold. */
 OMM_CHECKED omm_err omm_peft_import(omm_lora *out, bool *rounded, const char *dir,
                                     const omm_peft_base *base, bool rounding);

@@ -60,6 +60,9 @@ void omm_safetensors_close(omm_safetensors *file);
 /* NULL when there is none. */
 const omm_safetensor *omm_safetensors_find(const omm_safetensors *file, const char *name);
 
+/* The text of a key of __metadata__, owned by the file; NULL when there is none. */
+const char *omm_safetensors_metadata(const omm_safetensors *file, const char *key);
+
 /* Elements of a tensor: the product of its dimensions. */
 uint64_t omm_safetensor_count(const omm_safetensor *tensor);
 /* Element i, widened exactly; i < omm_safetensor_count. */
@@ -72,5 +75,9 @@ float omm_safetensor_get(const omm_safetensor *tensor, uint64_t i);
  * NOMEM; then `out` is unchanged.  The result has been read back. */
 OMM_CHECKED omm_err omm_safetensors_write(omm_buf *out, const omm_safetensor *tensors,
                                           size_t count);
+/* The same with one more entry of metadata, behind "format"; a key of NULL: without it.  Errors: those, FORMAT (the
+ * key is "format", or one of both is empty or not UTF-8). */
+OMM_CHECKED omm_err omm_safetensors_write_with(omm_buf *out, const omm_safetensor *tensors,
+                                               size_t count, const char *key, const char *text);
 
 #endif
