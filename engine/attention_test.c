@@ -22,6 +22,13 @@ static void same_as_base(const battery *b, const char *what) {
     }
 }
 
+/* Of the last of `length` positions; q and out [heads][head_dim]. */
+static omm_attention last_query(float *out, const float *q, const omm_kv *kv, size_t length,
+                                uint32_t heads) {
+    return (omm_attention){
+        .out = out, .q = q, .kv = kv, .m = 1, .pos0 = length - 1, .heads = heads, .scale = 1.0f};
+}
+
 /* Several sequences at once are each what they are alone. */
 static void each_is_alone(const omm_compute *c) {
     enum { WIDTH = 16, HEADS = 4, COUNT = 3 };
@@ -35,13 +42,8 @@ static void each_is_alone(const omm_compute *c) {
               *v = battery_floats(i, lengths[i] * WIDTH);
         CHECK_OK(omm_kv_init(&kv[i], OMM_KV_F16, 1, WIDTH, (uint32_t)lengths[i]));
         omm_kv_store(c, &kv[i], k, v, lengths[i], 0);
-        a[i] = (omm_attention){.out = want + i * HEADS * WIDTH,
-                               .q = q + i * HEADS * WIDTH,
-                               .kv = &kv[i],
-                               .m = 1,
-                               .pos0 = lengths[i] - 1,
-                               .heads = HEADS,
-                               .scale = 1.0f};
+        a[i] =
+            last_query(want + i * HEADS * WIDTH, q + i * HEADS * WIDTH, &kv[i], lengths[i], HEADS);
         omm_attention_forward(c, &a[i]);
         a[i].out = got + i * HEADS * WIDTH;
         omm_free(k);
@@ -54,7 +56,6 @@ static void each_is_alone(const omm_compute *c) {
 }
 
 /* Two queries over long caches: heads alone and side by side, in sets that end before a share does. */
-/* NOLINTNEXTLINE(readability-non-const-parameter): attention writes it */
 static void long_caches(const omm_compute *c, float *out, omm_kv_type type, uint32_t heads,
                         uint32_t kv_heads) {
     enum { WIDTH = 16 };
@@ -67,13 +68,8 @@ static void long_caches(const omm_compute *c, float *out, omm_kv_type type, uint
     for (size_t i = 0; i < count; i++) {
         CHECK_OK(omm_kv_init(&kv[i], type, kv_heads, WIDTH, (uint32_t)lengths[i]));
         omm_kv_store(c, &kv[i], k, v, lengths[i], 0);
-        a[i] = (omm_attention){.out = out + i * heads * WIDTH,
-                               .q = q + i * heads * WIDTH,
-                               .kv = &kv[i],
-                               .m = 1,
-                               .pos0 = lengths[i] - 1,
-                               .heads = heads,
-                               .scale = 1.0f};
+        a[i] =
+            last_query(out + i * heads * WIDTH, q + i * heads * WIDTH, &kv[i], lengths[i], heads);
     }
     omm_attention_each(c, a, count);
     for (size_t i = 0; i < count; i++) omm_kv_fini(&kv[i]);

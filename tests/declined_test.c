@@ -307,6 +307,16 @@ static const omm_coord_round *round_of(const peer *p, uint32_t round) {
     return &past[round];
 }
 
+/* Two come to round 0, of a dry run, and have the next one at once. */
+static void makes_way_for_two(peer *p, const listener *l) {
+    const uint64_t come_ms = p->f.now_ms;
+    come(p, 0);
+    come(p, 1);
+    until_round(p, 1);
+    CHECK(p->f.now_ms < come_ms + 1000);
+    CHECK(l->lines == 1 && strstr(l->last, "dry runs alone") && strstr(l->last, "dry 1"));
+}
+
 /* With others there it makes way at once, and the next round does not wait for who was dry. */
 static void dry_makes_way(bool restarts) {
     listener l;
@@ -317,11 +327,7 @@ static void dry_makes_way(bool restarts) {
     open_for_dry(&p, &o, 3);
     CHECK(!ends_now(&p));
     const uint64_t come_ms = p.f.now_ms;
-    come(&p, 0);
-    come(&p, 1);
-    until_round(&p, 1);
-    CHECK(p.f.now_ms < come_ms + 1000);
-    CHECK(l.lines == 1 && strstr(l.last, "dry runs alone") && strstr(l.last, "dry 1"));
+    makes_way_for_two(&p, &l);
     CHECK(round_of(&p, 0)->voided && round_of(&p, 0)->ended_dry);
     if (restarts) fed_restart_coordinator(&p.f);
     CHECK(round_of(&p, 0)->ended_dry == !restarts);
@@ -440,12 +446,7 @@ static void dry_is_kept_and_makes_way(void) {
     fed_options o = alone(&l);
     open_for_dry(&p, &o, 3);
     fed_restart_coordinator(&p.f);
-    const uint64_t come_ms = p.f.now_ms;
-    come(&p, 0);
-    come(&p, 1);
-    until_round(&p, 1);
-    CHECK(p.f.now_ms < come_ms + 1000);
-    CHECK(l.lines == 1 && strstr(l.last, "dry runs alone") && strstr(l.last, "dry 1"));
+    makes_way_for_two(&p, &l);
     fed_restart_coordinator(&p.f);
     CHECK_EQ(heard(&p), OMM_DECLINED_NOTHING);
     end_and_verify(&p);
