@@ -240,7 +240,7 @@ static void on_patrol(void *ud, uint32_t round, const char *path, const char *wh
                   why ? "evidence_damaged" : "evidence_mended", OMM_LOG_INT("round", round),
                   OMM_LOG_STR("file", path), OMM_LOG_STR("detail", why ? why : "as it was again"));
     diary_evidence(s->diary, round, path, why);
-    watch_damaged(s->watch, why ? path : "");
+    watch_damaged(s->watch, patrol_damaged(&s->patrol));
 }
 
 /* ---- the base model's file ---- */

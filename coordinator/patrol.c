@@ -107,8 +107,9 @@ static bool choose(patrol *p, uint64_t now_ms) {
     uint32_t count = 0;
     (void)omm_coord_history(&count, p->coord);
     p->chosen_ms = now_ms;
-    if (p->is_damaged && now_ms >= p->again_ms) {
-        p->at = p->damaged;
+    if (p->damaged_count > 0 && now_ms >= p->again_ms) {
+        p->again = (p->again + 1) % p->damaged_count;
+        p->at = p->damaged[p->again].place;
         return load_round(p, p->at.round) == OMM_OK;
     }
     if (p->next.round >= count) { /* all were looked at */
@@ -125,16 +126,31 @@ static bool choose(patrol *p, uint64_t now_ms) {
 
 /* ---- what it is ---- */
 
+/* Among the damaged; damaged_count: it is not. */
+static size_t find_damaged(const patrol *p, const patrol_place *place) {
+    size_t i = 0;
+    while (i < p->damaged_count &&
+           (p->damaged[i].place.round != place->round || p->damaged[i].place.item != place->item))
+        i++;
+    return i;
+}
+
+const char *patrol_damaged(const patrol *p) {
+    return p->damaged_count > 0 ? p->damaged[p->damaged_count - 1].path.text : "";
+}
+
 /* why NULL: as it was. */
 static void judge(patrol *p, const char *why) {
-    const bool known =
-        p->is_damaged && p->damaged.round == p->at.round && p->damaged.item == p->at.item;
+    const size_t found = find_damaged(p, &p->at);
+    const bool known = found < p->damaged_count;
     leave(p);
     if (why) /* a large one is not looked at all the time */
         p->again_ms = p->now_ms + (p->now_ms - p->chosen_ms) + PATROL_AGAIN_MS;
     if (known == (why != NULL)) return;
-    p->is_damaged = why != NULL;
-    p->damaged = p->at;
+    if (!why)
+        p->damaged[found] = p->damaged[--p->damaged_count];
+    else if (p->damaged_count < PATROL_DAMAGED_MAX)
+        p->damaged[p->damaged_count++] = (patrol_damage){p->at, p->path};
     p->tell(p->ud, p->at.round, p->path.text, why);
 }
 
