@@ -81,12 +81,13 @@ static void until_mended(size_t left) {
 /* Two at once are each told once, whichever is mended first. */
 static void check_two(const char *dir) {
     static const char *const names[] = {"offers/r000.env", "offers/r001.env"};
-    char path[2][OMM_PATH_MAX], aside[2][OMM_PATH_MAX + 8];
+    static const char *const others[] = {"offers/r000.aside", "offers/r001.aside"};
+    char path[2][OMM_PATH_MAX], aside[2][OMM_PATH_MAX];
     for (int first = 0; first < 2; first++) {
         memset(&s_said, 0, sizeof s_said);
         for (int i = 0; i < 2; i++) {
             CHECK_OK(omm_path_join(path[i], dir, names[i]));
-            (void)snprintf(aside[i], sizeof aside[i], "%s.aside", path[i]);
+            CHECK_OK(omm_path_join(aside[i], dir, others[i]));
             CHECK_EQ(rename(path[i], aside[i]), 0);
         }
         for (int i = 0; i < 2; i++) {
