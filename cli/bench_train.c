@@ -1,5 +1,6 @@
 /* bench_train.c - see bench_train.h. */
 #include "bench_train.h"
+#include "loaded.h"
 
 #include "options.h"
 
@@ -37,6 +38,7 @@ static omm_err load(bench_train_result *r, bench *b) {
     omm_gguf gguf;
     OMM_TRY(cli_of_file(omm_gguf_open(&gguf, b->o->bench->model), "-m", b->o->bench->model));
     omm_err err = omm_tokenizer_open(&b->tokenizer, &gguf);
+    if (err == OMM_OK) cli_warn_words(b->tokenizer);
     if (err == OMM_OK)
         err = bench_load(&b->model, r->architecture, &gguf, &(omm_packed){0}, UINT32_MAX);
     omm_gguf_close(&gguf);

@@ -3,6 +3,7 @@
 #include "canary_files.h"
 #include "commands.h"
 #include "coordinator_tools.h"
+#include "loaded.h"
 #include "options.h"
 #include "service_config.h"
 
@@ -341,6 +342,7 @@ static omm_err open_run(coordinator *c) {
         options.node_count = c->file.nodes.count;
     }
     OMM_TRY(omm_scenario_run_open(&c->run, &options));
+    cli_warn_words(omm_run_tokenizer(omm_scenario_run_get(c->run)));
     if (!c->file.key[0]) omm_run_bundle_key(&c->bundle_key, omm_scenario_run_seed(c->run));
     return OMM_OK;
 }

@@ -2,6 +2,7 @@
  * with another. */
 #include "commands.h"
 #include "data_options.h"
+#include "loaded.h"
 #include "options.h"
 
 #include "omm/chat.h"
@@ -237,6 +238,7 @@ static omm_err open_tokenizer(check *c) {
     OMM_TRY(omm_gguf_open(&gguf, c->model));
     const omm_err err = omm_tokenizer_open(&c->tokenizer, &gguf);
     omm_gguf_close(&gguf);
+    if (err == OMM_OK) cli_warn_words(c->tokenizer);
     return cli_of_file(err, "-m", c->model);
 }
 

@@ -113,25 +113,39 @@ static json_t *tensor_json(const omm_gguf_tensor *t) {
                      "offset", (json_int_t)t->offset, "part", (int)t->part);
 }
 
-/* What of the file's chat template is followed. */
+/* What is followed of the file's chat template, and what its tokenizer assumes. */
 typedef struct chat_facts {
-    const char *
-        name; /* "?" for one that is not known; NULL: the file has none, or no vocabulary that we can use */
+    bool has_vocabulary; /* one that we can use; else nothing below is said */
+    bool has_template;   /* one that is not empty */
+    bool is_text;        /* the marks of ChatML, which stands in, are plain text */
+    bool assumes_words;  /* the file does not say how texts are cut into words */
+    const char *name;    /* "?" for one that is not known; NULL: there is none */
     bool announces;
     omm_calls_form calls;
     omm_thinking thinking;
 } chat_facts;
 
+static bool has_template(const omm_gguf *g) {
+    omm_bytes jinja = {0};
+    return omm_gguf_find(g, "tokenizer.chat_template") &&
+           omm_gguf_get_str(&jinja, g, "tokenizer.chat_template") == OMM_OK && jinja.size > 0;
+}
+
 static chat_facts chat_of(const omm_gguf *g) {
-    char doubt[OMM_CHAT_DOUBT_MAX];
+    char doubt[OMM_CHAT_DOUBT_MAX], words[OMM_TOKENIZER_DOUBT_MAX];
     omm_tokenizer *t = NULL;
-    if (!omm_gguf_find(g, "tokenizer.chat_template")) return (chat_facts){.name = NULL};
-    if (omm_tokenizer_open(&t, g) != OMM_OK) return (chat_facts){.name = NULL};
-    const chat_facts facts = {
-        .name = omm_chat_doubt(doubt, t) ? "?" : omm_chat_format_name(omm_chat_format_of(t)),
-        .announces = omm_chat_announces(t),
-        .calls = omm_chat_calls_of(t),
-        .thinking = omm_thinking_of(t)};
+    if (!omm_gguf_find(g, "tokenizer.ggml.model") || omm_tokenizer_open(&t, g) != OMM_OK)
+        return (chat_facts){.name = NULL};
+    const omm_chat_format format = omm_chat_format_of(t);
+    chat_facts facts = {.has_vocabulary = true,
+                        .has_template = has_template(g),
+                        .is_text = format == OMM_CHAT_CHATML_TEXT,
+                        .assumes_words = omm_tokenizer_doubt(words, t),
+                        .announces = omm_chat_announces(t),
+                        .calls = omm_chat_calls_of(t),
+                        .thinking = omm_thinking_of(t)};
+    if (facts.has_template)
+        facts.name = omm_chat_doubt(doubt, t) ? "?" : omm_chat_format_name(format);
     omm_tokenizer_close(t);
     return facts;
 }
@@ -145,8 +159,15 @@ static json_t *chat_json(const chat_facts *facts) {
 
 static void print_chat(const chat_facts *facts) {
     static const char *const thoughts[] = {"none", "its own", "opened by the prompt"};
+    if (!facts->has_vocabulary) return;
+    if (facts->assumes_words)
+        printf("words: the file has no tokenizer.ggml.pre, 'default' is assumed\n");
+    if (facts->name && *facts->name != '?')
+        printf("chat template: %s\n", facts->name);
+    else
+        printf("chat template: %s, ChatML is used%s\n", facts->name ? "not known" : "none",
+               facts->is_text ? ", its marks as plain text" : "");
     if (!facts->name) return;
-    printf("chat template: %s\n", *facts->name == '?' ? "not known, ChatML is used" : facts->name);
     printf("  tools announced %s, calls %s, thoughts: %s\n",
            facts->announces ? "as it has them" : "briefly", omm_calls_form_shown(facts->calls),
            thoughts[facts->thinking]);
@@ -159,12 +180,12 @@ static omm_err print_json(const omm_gguf *g, size_t shown) {
     for (size_t i = 0; i < g->tensor_count; i++)
         json_array_append_new(tensors, tensor_json(&g->tensors[i]));
     const chat_facts chat = chat_of(g);
-    json_t *report =
-        json_pack("{s:i, s:I, s:i, s:I, s:I, s:I, s:s?, s:o, s:o, s:o}", "schema_version", 1,
-                  "bytes", (json_int_t)omm_gguf_bytes(g), "parts", (int)g->part_count, "alignment",
-                  (json_int_t)g->alignment, "data_offset", (json_int_t)g->data_offset, "parameters",
-                  (json_int_t)parameters(g), "chat_template", chat.name, "chat", chat_json(&chat),
-                  "keys", kvs, "tensors", tensors);
+    json_t *report = json_pack(
+        "{s:i, s:I, s:i, s:I, s:I, s:I, s:s?, s:o, s:s?, s:o, s:o}", "schema_version", 1, "bytes",
+        (json_int_t)omm_gguf_bytes(g), "parts", (int)g->part_count, "alignment",
+        (json_int_t)g->alignment, "data_offset", (json_int_t)g->data_offset, "parameters",
+        (json_int_t)parameters(g), "chat_template", chat.name, "chat", chat_json(&chat),
+        "words_assumed", chat.assumes_words ? "default" : NULL, "keys", kvs, "tensors", tensors);
     omm_buf out;
     omm_buf_init(&out, SIZE_MAX / 2);
     omm_err err = omm_json_write(&out, report);

@@ -5,6 +5,7 @@
 
 #include "omm/clock.h"
 #include "omm/json.h"
+#include "omm/model.h"
 #include "omm/quantise.h"
 
 #include <inttypes.h>
@@ -116,6 +117,16 @@ static void show(void *ud, uint64_t done, uint64_t all) {
                       "quantizing");
 }
 
+/* A file is written all the same: other programs may run it. */
+static void note_unsupported(const omm_gguf *in) {
+    omm_model outline;
+    const omm_err err = in->tensor_count > 0 ? omm_model_outline(&outline, in) : OMM_ERR_NOT_FOUND;
+    if (err == OMM_OK) omm_model_fini(&outline);
+    if (err == OMM_ERR_UNSUPPORTED)
+        fprintf(stderr, "meshmind: note: this program does not run the model: %s\n",
+                omm_err_sentence());
+}
+
 static omm_err run(quantize *q) {
     omm_gguf in;
     omm_pool *pool = NULL;
@@ -131,6 +142,7 @@ static omm_err run(quantize *q) {
     omm_err err = omm_pool_open(&pool, threads);
     if (err == OMM_OK) err = omm_quantise_file(q->out, &in, &q->options, pool, &report, show, q);
     cli_progress_end(&q->progress);
+    if (err == OMM_OK) note_unsupported(&in);
     if (err == OMM_OK && q->json) err = print_json(q, &report);
     if (err == OMM_OK && !q->json) print_text(q, &report);
     omm_quantise_report_fini(&report);

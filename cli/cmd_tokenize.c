@@ -1,5 +1,6 @@
 /* cmd_tokenize.c - `meshmind tokenize`: the token ids of a text. */
 #include "commands.h"
+#include "loaded.h"
 #include "options.h"
 
 #include "omm/clock.h"
@@ -76,6 +77,7 @@ static omm_err run(const tokenize_options *o) {
     omm_tokenizer *tokenizer = NULL;
     OMM_TRY(omm_gguf_open(&gguf, o->model));
     omm_err err = cli_of_file(omm_tokenizer_open(&tokenizer, &gguf), "-m", o->model);
+    if (err == OMM_OK) cli_warn_words(tokenizer);
     if (err == OMM_OK) err = encode(o, tokenizer);
     omm_tokenizer_close(tokenizer);
     omm_gguf_close(&gguf);

@@ -50,8 +50,10 @@ static omm_err open_model(train_run *r) {
     if (err == OMM_OK) err = omm_tokenizer_open(&r->tokenizer, &gguf);
     omm_gguf_close(&gguf);
     err = cli_of_file(err, "-m", r->args.model);
-    if (err == OMM_OK) cli_warn_template(r->tokenizer);
-    return err;
+    if (err != OMM_OK) return err;
+    cli_warn_words(r->tokenizer);
+    cli_warn_template(r->tokenizer);
+    return OMM_OK;
 }
 
 /* The outline becomes the model, when it is known to fit. */

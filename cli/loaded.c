@@ -154,6 +154,7 @@ static omm_err open_model(loaded *l, const loaded_options *o, bool with_tokenize
     if (err == OMM_OK && l->tokenizer && omm_tokenizer_vocab(l->tokenizer) != l->model.dims.vocab)
         err = omm_raise(OMM_ERR_MISMATCH, "the vocabulary has %u tokens, the embedding %u",
                         omm_tokenizer_vocab(l->tokenizer), l->model.dims.vocab);
+    if (err == OMM_OK && l->tokenizer && !host) cli_warn_words(l->tokenizer);
     return cli_of_file(err, host ? "--draft" : "-m", o->model);
 }
 
@@ -346,6 +347,13 @@ omm_err loaded_digest(omm_digest *out, const loaded_options *o) {
 void cli_warn_template(const omm_tokenizer *tokenizer) {
     char doubt[OMM_CHAT_DOUBT_MAX];
     if (omm_chat_doubt(doubt, tokenizer)) fprintf(stderr, "meshmind: warning: %s\n", doubt);
+}
+
+void cli_warn_words(const omm_tokenizer *tokenizer) {
+    char doubt[OMM_TOKENIZER_DOUBT_MAX];
+    if (omm_tokenizer_doubt(doubt, tokenizer)) fprintf(stderr, "meshmind: warning: %s\n", doubt);
+    if (omm_tokenizer_count_doubt(doubt, tokenizer))
+        fprintf(stderr, "meshmind: warning: %s\n", doubt);
 }
 
 void cli_warn_thinking(const omm_tokenizer *tokenizer) {

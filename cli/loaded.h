@@ -109,6 +109,9 @@ OMM_CHECKED omm_err loaded_digest(omm_digest *out, const loaded_options *o);
 
 /* A line on stderr when the model's chat template is not known and ChatML stands in. */
 void cli_warn_template(const omm_tokenizer *tokenizer);
+/* The same where the file does not say how its texts are cut into words, or contradicts itself about how many tokens
+ * it has; loaded_open says it of its model. */
+void cli_warn_words(const omm_tokenizer *tokenizer);
 #define NO_THINK_OPTION(o)                                                                         \
     {                                                                                              \
         "no-think", 0, CLI_FLAG, &(o), NULL,                                                       \

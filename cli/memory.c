@@ -85,7 +85,9 @@ omm_err cli_memory_plan(cli_memory *out, const omm_gguf *gguf, const omm_gguf *c
     if (limit.megabytes > 0) {
         const uint64_t most = (uint64_t)limit.megabytes * 1000000;
         const uint64_t left = most > limit.taken ? most - limit.taken : 0;
-        OMM_TRY(explain(omm_plan_fit(&m.plan, gguf, adapters, count, options, left), limit));
+        omm_plan_options within = *options;
+        within.beside = limit.taken;
+        OMM_TRY(explain(omm_plan_fit(&m.plan, gguf, adapters, count, &within, left), limit));
     } else if (options->stream != OMM_PLAN_STREAM_FIRST && is_too_much(&m, limit)) {
         fit_available(&m, gguf, adapters, count, options, limit);
     }

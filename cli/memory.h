@@ -12,8 +12,8 @@
 #define CLI_MEMORY_OPTION(out)                                                                     \
     {                                                                                              \
         "max-memory-mb", 0, CLI_U32, out, "N",                                                     \
-            "lower cache type, then context, until memory stays under N million bytes; 0: no "     \
-            "limit"                                                                                \
+            "lower cache type, then context, until the memory plan is at most N million bytes; "   \
+            "what is taken is within 4 MiB and a sixteenth of the plan; 0: no limit"               \
     }
 #define CLI_STREAM_OPTION(out)                                                                     \
     {                                                                                              \

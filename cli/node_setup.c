@@ -4,6 +4,7 @@
  * written is read back as `node` reads it.  Nothing that is there is overwritten without being asked for.
  */
 #include "commands.h"
+#include "loaded.h"
 #include "node_actions.h"
 #include "node_config.h"
 #include "options.h"
@@ -163,6 +164,7 @@ static omm_err read_examples(const setup *s, const char *data) {
     omm_err err = omm_tokenizer_open(&tokenizer, &gguf);
     omm_gguf_close(&gguf);
     OMM_TRY(err);
+    cli_warn_words(tokenizer);
     err = omm_dataset_scan(NULL, data, tokenizer, &options, count_some, &count);
     omm_tokenizer_close(tokenizer);
     if (err == OMM_ERR_CANCELLED) err = OMM_OK;

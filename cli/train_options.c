@@ -158,8 +158,8 @@ static int parse(train_args *a, int argc, char **argv) {
         {"resume", 0, CLI_FLAG, &a->resume, NULL,
          "go on from --checkpoint if it is there: ends with the same bytes"},
         {"max-memory-mb", 0, CLI_U32, &a->max_memory_mb, "N",
-         "smaller micro-batches, then layers computed again, until memory stays under N million "
-         "bytes"},
+         "smaller micro-batches, then layers computed again, until the memory plan is at most N "
+         "million bytes"},
         {"checkpoint-layers", 0, CLI_U32, &a->checkpoint_layers, "N",
          "layers computed again in backward, at least N: memory for time, never the result (0)"},
         {"dry-run", 0, CLI_FLAG, &a->dry_run, NULL,

@@ -199,9 +199,9 @@ static const char *const s_other[] = {
     "{%- if tools %}" OPENS CONTENT HEAD LIST TAIL,
     /* gathered, not written; handed on, not written */
     "{% set all = '<tools>' %}{% for t in tools %}{% set all = all + t %}{% endfor %}"
-    "{% set all = all + '</tools>" HOW "' %}{{ '<|im_start|>' + all }}",
+    "{% set all = all + '</tools>" HOW "' %}{{ '<|im_start|>' + all }}" TURNS,
     "{{ '<|im_start|>' }}{{ f(x + '<tools>') }}{% for t in tools %}{% endfor %}{{ '</tools>" HOW
-    "' }}",
+    "' }}" TURNS,
     /* as models have it that were not taught system turns with it */
     "{{- '<|im_start|>system\\nYou call functions. Here they are: <tools> ' }}{%- for t in tools %}"
     "{%- if t.function is defined %}{%- set t = t.function %}{%- endif %}{{- '{\"type\": "
@@ -229,8 +229,8 @@ static const char *const s_other[] = {
               "{%- set s = '' %}{%- set s = messages %}{%- endif %}"
               "{%- if tools %}" NAMED_TELLS LIST TAIL "{%- endif %}" NAMED_TURNS,
     "{%- if tools %}" NAMED_TELLS LIST TAIL "{%- endif %}" NAMED_TURNS,
-    "{{ '<|im_start|>' + role }}",
-    "{{ '<|im_start|><tools>' }}",
+    "{{ '<|im_start|>' + role + '\\n' }}",
+    "{{ '<|im_start|><tools>' }}" TURNS,
 };
 
 static bool says(const omm_buf *buf, const char *text) {
@@ -579,10 +579,10 @@ static const struct {
      "{%- endif %}{%- endfor %}",
      false},
     {"{%- if x %}" TURNS "{%- endif %}", false},
-    {"{%- macro m() %}" TURNS "{%- endmacro %}{{ '<|im_start|>' }}", false},
+    {"{%- macro m() %}" TURNS "{%- endmacro %}{{ '<|im_start|>' + role + '\\n' }}", false},
     /* the mark alone */
     {"{{ '<|im_start|>' + role + '\\n' }}", false},
-    {"{{ '<|im_start|>' }}{%- if x.startswith('<tool_response>') and "
+    {"{{ '<|im_start|>' + role + '\\n' }}{%- if x.startswith('<tool_response>') and "
      "x.endswith('</tool_response>') %}"
      "{%- endif %}",
      false},

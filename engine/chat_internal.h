@@ -58,6 +58,12 @@ extern const chat_template chat_templates[OMM_CHAT_FORMAT_COUNT]; /* chat_templa
 /* Bytes of the line end that a template's text begins with, itself or as the escape for it; 0: none. */
 size_t chat_line_end(omm_bytes text);
 
+/* chat_shape.c: the template without comments and without branches whose condition is never true, to `out`.
+ * Errors: NOMEM, TOO_BIG (out->max). */
+OMM_CHECKED omm_err chat_live(omm_buf *out, omm_bytes jinja);
+/* Behind ChatML's first mark stand a role and a line end, as far as that can be followed.  Errors: NOMEM. */
+OMM_CHECKED omm_err chat_is_chatml(bool *out, omm_bytes jinja);
+
 static inline bool chat_is_space(uint8_t c) {
     return c == ' ' || (c >= 9 && c <= 13);
 }

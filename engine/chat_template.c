@@ -241,6 +241,7 @@ static omm_err has_turns(bool *out, omm_chat_format format, omm_bytes jinja) {
     *out = format == OMM_CHAT_ZEPHYR   ? ends_user_turn(jinja)
            : format == OMM_CHAT_LLAMA3 ? has_empty_line(jinja)
                                        : true;
+    if (format == OMM_CHAT_CHATML) return chat_is_chatml(out, jinja);
     if (format != OMM_CHAT_TULU && format != OMM_CHAT_GRANITE) return OMM_OK;
     const omm_err err = jinja_parts_read(&parts, jinja);
     if (err == OMM_OK) *out = format == OMM_CHAT_TULU ? is_tulu(&parts, jinja) : is_granite(&parts);
@@ -278,24 +279,34 @@ static void keep_beginning(omm_tokenizer *t, omm_bytes jinja) {
     t->chat_found[size] = 0;
 }
 
+/* live: of the template what is there to run. */
+static omm_err find_format(omm_tokenizer *t, omm_bytes live) {
+    for (size_t i = 0; i < sizeof s_rules / sizeof s_rules[0] && !t->chat_known; i++) {
+        if (!fits(i, live)) continue;
+        OMM_TRY(has_turns(&t->chat_known, s_rules[i].format, live));
+        if (t->chat_known) t->chat = (uint8_t)refine(s_rules[i].format, t, live);
+    }
+    t->chat_has_bos = t->chat_known && chat_find(live, "bos_token");
+    return OMM_OK;
+}
+
 omm_err chat_recognise(omm_tokenizer *t, const omm_gguf *g) {
     omm_bytes jinja = {0};
+    omm_buf live;
     t->chat = (uint8_t)stand_in(t);
     if (!omm_gguf_find(g, "tokenizer.chat_template")) return OMM_OK;
     OMM_TRY(omm_gguf_get_str(&jinja, g, "tokenizer.chat_template"));
-    for (size_t i = 0; i < sizeof s_rules / sizeof s_rules[0]; i++) {
-        if (!fits(i, jinja)) continue;
-        bool is = false;
-        OMM_TRY(has_turns(&is, s_rules[i].format, jinja));
-        if (!is) continue;
-        t->chat_has_bos = chat_find(jinja, "bos_token") != NULL;
-        t->chat = (uint8_t)refine(s_rules[i].format, t, jinja);
-        t->chat_known = true;
-        if (chat_templates[t->chat].thoughts != CHAT_THOUGHTS_NEVER) thinking_recognise(t, jinja);
-        return announce_recognise(t, g, jinja);
+    omm_buf_init(&live, SIZE_MAX / 2); /* no more than the template */
+    omm_err err = chat_live(&live, jinja);
+    if (err == OMM_OK) err = find_format(t, omm_buf_view(&live));
+    omm_buf_fini(&live);
+    OMM_TRY(err);
+    if (!t->chat_known) {
+        keep_beginning(t, jinja);
+        return OMM_OK;
     }
-    keep_beginning(t, jinja);
-    return OMM_OK;
+    if (chat_templates[t->chat].thoughts != CHAT_THOUGHTS_NEVER) thinking_recognise(t, jinja);
+    return announce_recognise(t, g, jinja);
 }
 
 const char *omm_chat_format_name(omm_chat_format format) {

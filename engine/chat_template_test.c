@@ -33,7 +33,7 @@ typedef struct chat_case {
  * behind a mark.  The texts were compared with what the models' Jinja templates render. */
 static const chat_case s_cases[] = {
     {OMM_CHAT_CHATML,
-     {.marks = {"<|im_start|>", "<|im_end|>"}, .jinja = "{{'<|im_start|>' + role}}"},
+     {.marks = {"<|im_start|>", "<|im_end|>"}, .jinja = "{{'<|im_start|>' + role + '\n'}}"},
      "<|im_start|>system\n be <|im_end|>\n<|im_start|>user\n in\n<|im_end|>\n"
      "<|im_start|>assistant\n er <|im_end|>\n<|im_start|>user\nok?<|im_end|>\n"
      "<|im_start|>assistant\n",

@@ -34,6 +34,9 @@ OMM_CHECKED omm_err gguf_of_tensor(omm_err err, const char *name);
 /* Sort tensor_order by name.  Errors: FORMAT (a name twice). */
 OMM_CHECKED omm_err gguf_index_tensors(omm_gguf *gguf);
 
+/* Are the quantised tensors, if there are any, of blocks that we know?  Errors: VERSION, FORMAT (the key is no number). */
+OMM_CHECKED omm_err gguf_check_blocks(const omm_gguf *gguf);
+
 /* What is wrong with the file that was named; OK stays OK. */
 OMM_CHECKED omm_err gguf_of_file(omm_err err, const char *path);
 

@@ -13,6 +13,7 @@
 /* The least a key or tensor can take in the file: bounds the counts before anything is allocated.
  * kv: u64 length, 1 byte of key, u32 kind, 1 byte of value.  tensor: u64 length, 1 byte of name,
  * u32 n_dims, one u64 dimension, u32 type, u64 offset. */
+enum { QUANTISATION_VERSION = 2 }; /* general.quantization_version */
 enum { KV_BYTES_MIN = 8 + 1 + 4 + 1, TENSOR_BYTES_MIN = 8 + 1 + 4 + 8 + 4 + 8 };
 
 static size_t left(const omm_reader *r) {
@@ -262,6 +263,21 @@ static omm_err place_tensors(omm_gguf *g, size_t head_bytes) {
     return OMM_OK;
 }
 
+/* Version 1 and those before it had other blocks under the same types. */
+omm_err gguf_check_blocks(const omm_gguf *g) {
+    uint32_t version = QUANTISATION_VERSION;
+    OMM_TRY(omm_gguf_get_u32_or(&version, g, "general.quantization_version", version));
+    for (size_t i = 0; i < g->tensor_count && version != QUANTISATION_VERSION; i++)
+        if (omm_ggml_find(g->tensors[i].type)->block > 1)
+            return omm_raise(OMM_ERR_VERSION,
+                             "GGUF: general.quantization_version is %u, with a tensor of type %s "
+                             "(%s): quantised tensors are read as of version %u, or where the key "
+                             "is absent",
+                             version, omm_ggml_find(g->tensors[i].type)->name, g->tensors[i].name,
+                             (unsigned)QUANTISATION_VERSION);
+    return OMM_OK;
+}
+
 static omm_err parse(omm_gguf *g) {
     omm_reader r = omm_reader_of(g->view);
     OMM_TRY(read_header(g, &r));
@@ -274,7 +290,8 @@ static omm_err parse(omm_gguf *g) {
         OMM_TRY(read_tensor(&g->tensors[i], &bytes, &r));
     }
     OMM_TRY(gguf_index_tensors(g));
-    return place_tensors(g, r.at);
+    OMM_TRY(place_tensors(g, r.at));
+    return gguf_check_blocks(g);
 }
 
 omm_err omm_gguf_open_bytes(omm_gguf *gguf, omm_bytes file) {

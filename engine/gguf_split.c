@@ -153,7 +153,8 @@ static omm_err join(omm_gguf *all, const omm_gguf *parts, const split_keys *keys
         }
         if (i > 0) all->more[i - 1] = parts[i].map;
     }
-    return gguf_index_tensors(all);
+    OMM_TRY(gguf_index_tensors(all));
+    return gguf_check_blocks(all);
 }
 
 /* What the whole owns now. */

@@ -32,6 +32,7 @@ typedef struct fault {
     const char *twin;  /* name for the part's tensor */
     bool other_kind;   /* general.architecture differs */
     bool as_array;     /* llama.block_count is an array of the one number */
+    bool quantised;    /* t4 has blocks of Q8_0 */
     unsigned truncate; /* bytes */
 } fault;
 
@@ -48,6 +49,7 @@ static void put_tensor(omm_gguf_writer *w, const char *name, const float *values
 /* Part 0 has tensors t0 and t1, part 1 t2 and t3, part 2 t4. */
 static void write_part(unsigned part, const fault *f) {
     static float values[TENSORS][6];
+    static const uint8_t block[34];
     omm_gguf_writer w;
     omm_buf out;
     const bool here = f->part == part;
@@ -66,7 +68,11 @@ static void write_part(unsigned part, const fault *f) {
         char name[8];
         snprintf(name, sizeof name, "t%u", t);
         for (unsigned i = 0; i < 6; i++) values[t][i] = (float)(10 * t + i);
-        put_tensor(&w, here && f->twin ? f->twin : name, values[t]);
+        if (t == 4 && f->quantised)
+            omm_gguf_put_tensor(&w, name, OMM_GGML_Q8_0, 1, (const uint64_t[]){32},
+                                omm_bytes_of(block, sizeof block));
+        else
+            put_tensor(&w, here && f->twin ? f->twin : name, values[t]);
     }
     CHECK_OK(omm_gguf_writer_finish(&out, &w));
     out.size -= here ? f->truncate : 0;
@@ -125,6 +131,8 @@ static void refused(const fault *f, omm_err err, const char *says) {
 }
 
 static void refusals(void) {
+    refused(&(fault){.extra = "general.quantization_version", .quantised = true}, OMM_ERR_VERSION,
+            "general.quantization_version is 1, with a tensor of type Q8_0 (t4)");
     refused(&(fault){.part = 1, .key = "split.no", .value = 2}, OMM_ERR_MISMATCH, "part 2 of 3");
     refused(&(fault){.part = 2, .key = "split.count", .value = 4}, OMM_ERR_MISMATCH, "part 3 of 3");
     refused(&(fault){.part = 1, .key = "split.tensors.count", .value = 6}, OMM_ERR_MISMATCH,

@@ -500,6 +500,19 @@ static void test_refuse_tensors(void) {
     info(&m, "one", 4, 2, OMM_GGML_F32, 32);
     info(&m, "two", 4, 2, OMM_GGML_F32, 0);
     end(&m, 64, OMM_ERR_FORMAT, "tensors out of order");
+    begin(&m, 3, 2, 0);
+    info(&m, "one", 4, 2, OMM_GGML_F32, 0);
+    info(&m, "two", 4, 2, OMM_GGML_F32, 0);
+    end(&m, 64, OMM_ERR_FORMAT, "two tensors at one offset");
+    begin(&m, 3, 2, 0);
+    info(&m, "one", 4, 4, OMM_GGML_F32, 0);
+    info(&m, "two", 4, 2, OMM_GGML_F32, 32);
+    end(&m, 96, OMM_ERR_FORMAT, "the second begins within the first");
+    begin(&m, 3, 3, 0);
+    info(&m, "one", 4, 2, OMM_GGML_F32, 0);
+    info(&m, "two", 4, 2, OMM_GGML_F32, 32);
+    info(&m, "three", 4, 2, OMM_GGML_F32, 0);
+    end(&m, 96, OMM_ERR_FORMAT, "the third lies where the first does");
     for (uint32_t n_dims = 0; n_dims < 6; n_dims++) {
         begin(&m, 3, 1, 0);
         str(&m, "dims");
@@ -555,6 +568,31 @@ static void test_refusal_sentences(void) {
     says("tensor t: Q8_0 rows have a multiple of 32 elements, not 31");
     one_tensor("t", 4, 0, OMM_GGML_F32, 0, 32, OMM_ERR_FORMAT);
     says("tensor t: dimension 1 is zero");
+}
+
+/* Other versions have other blocks under the same types: that matters where there are blocks. */
+static void test_block_versions(void) {
+    static const uint32_t versions[] = {0, 1, 2, 3, 7, UINT32_MAX};
+    maker m;
+    for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
+        begin(&m, 3, 2, 1);
+        kv_u32(&m, "general.quantization_version", versions[i]);
+        info(&m, "plain", 4, 2, OMM_GGML_F32, 0);
+        info(&m, "blocks", 32, 1, OMM_GGML_Q8_0, 32);
+        end(&m, 96, versions[i] == 2 ? OMM_OK : OMM_ERR_VERSION, "quantised, of a version");
+        begin(&m, 3, 1, 1);
+        kv_u32(&m, "general.quantization_version", versions[i]);
+        info(&m, "plain", 4, 2, OMM_GGML_F32, 0);
+        end(&m, 32, OMM_OK, "not quantised, of a version");
+    }
+    begin(&m, 3, 1, 1);
+    kv_u32(&m, "general.quantization_version", 1);
+    info(&m, "blocks", 32, 1, OMM_GGML_Q8_0, 0);
+    end(&m, 64, OMM_ERR_VERSION, "version 1");
+    says(
+        "general.quantization_version is 1, with a tensor of type Q8_0 (blocks): quantised tensors "
+        "are read as of version 2, or where the key is absent");
+    one_tensor("blocks", 32, 1, OMM_GGML_Q8_0, 0, 64, OMM_OK);
 }
 
 static void test_writer_refuses(void) {
@@ -678,6 +716,7 @@ int main(void) {
     test_refuse_values();
     test_refuse_tensors();
     test_refusal_sentences();
+    test_block_versions();
     test_writer_refuses();
     test_integers();
     test_floats();

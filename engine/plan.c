@@ -262,12 +262,13 @@ static void most_positions(omm_plan *out, const planner *p, uint32_t least, uint
     plan_session(out, p, &s);
 }
 
-static omm_err refuse(const omm_plan *least, uint64_t bytes_max) {
+static omm_err refuse(const omm_plan *least, uint64_t beside, uint64_t bytes_max) {
     char what[OMM_PLAN_TEXT_MAX], most[32];
     omm_plan_text(what, least);
     omm_plan_bytes_text(most, bytes_max);
-    return omm_raise(OMM_ERR_CONFIG, "does not fit into %s: the least is %llu MB (%s)", most,
-                     (unsigned long long)((least->total + 999999) / 1000000), what);
+    return omm_raise(OMM_ERR_CONFIG, "does not fit into %s: the least is %llu MB%s (%s)", most,
+                     (unsigned long long)((least->total + beside + 999999) / 1000000),
+                     beside > 0 ? " with that" : "", what);
 }
 
 /* With so many layers in memory as p says. */
@@ -286,7 +287,7 @@ static omm_err fit_session(omm_plan *out, const planner *p, omm_session_options 
     omm_plan small;
     session.positions_max = least;
     plan_session(&small, p, &session);
-    if (small.total > bytes_max) return refuse(&small, bytes_max);
+    if (small.total > bytes_max) return refuse(&small, p->options->beside, bytes_max);
     most_positions(out, p, least, bytes_max);
     return OMM_OK;
 }

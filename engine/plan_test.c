@@ -161,6 +161,15 @@ static void test_fit(void) {
     const uint64_t would_do = strtoull(least + strlen("the least is "), NULL, 10) * 1000000;
     CHECK_OK(omm_plan_fit(&kept, &s_gguf, NULL, 0, &o, would_do));
     CHECK_ERR(omm_plan_fit(&kept, &s_gguf, NULL, 0, &o, would_do - 1000000), OMM_ERR_CONFIG);
+    o.beside = 5000001;
+    CHECK_ERR(omm_plan_fit(&kept, &s_gguf, NULL, 0, &o, 1), OMM_ERR_CONFIG);
+    least = strstr(omm_err_sentence(), "the least is ");
+    CHECK(least != NULL && strstr(least, " MB with that (") != NULL);
+    const uint64_t for_both = strtoull(least + strlen("the least is "), NULL, 10) * 1000000;
+    CHECK_OK(omm_plan_fit(&kept, &s_gguf, NULL, 0, &o, for_both - o.beside));
+    CHECK_ERR(omm_plan_fit(&kept, &s_gguf, NULL, 0, &o, for_both - 1000000 - o.beside),
+              OMM_ERR_CONFIG);
+    o.beside = 0;
     for (o.keeps_kv = true; o.session.kv_type < OMM_KV_TYPE_COUNT; o.session.kv_type++) {
         CHECK_OK(omm_plan_make(&kept, &s_gguf, NULL, 0, &o));
         last = fitted(&o, kept.total - 1);

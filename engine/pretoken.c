@@ -40,6 +40,13 @@ static bool is_listed(const char *names, omm_bytes name) {
     return false;
 }
 
+/* Names that mean something else than bytes merged within words. */
+static const char *why_not(omm_bytes name) {
+    static const char characters[] = " gemma4 sarvam-moe granite-embed-multi-311m whitespace ";
+    return is_listed(characters, name) ? "merges characters, not bytes, and is not done here"
+                                       : "is not known";
+}
+
 static omm_err unknown(omm_bytes name) {
     char list[1536] = "";
     size_t used = 0;
@@ -47,8 +54,9 @@ static omm_err unknown(omm_bytes name) {
         int n = snprintf(list + used, sizeof list - used, "%s", pretoken_families[i].names + 1);
         used += (size_t)n < sizeof list - used ? (size_t)n : sizeof list - used - 1;
     }
-    return omm_raise(OMM_ERR_UNSUPPORTED, "tokenizer.ggml.pre '%.*s' is not known; known are: %s",
-                     name.size < 60 ? (int)name.size : 60, (const char *)name.data, list);
+    return omm_raise(OMM_ERR_UNSUPPORTED, "tokenizer.ggml.pre '%.*s' %s; known are: %s",
+                     name.size < 60 ? (int)name.size : 60, (const char *)name.data, why_not(name),
+                     list);
 }
 
 static omm_err compile(pretoken *p, unsigned stage, pcre2_compile_context *context) {

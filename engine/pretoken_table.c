@@ -8,6 +8,9 @@
  *   &&       of Kimi-K2, which PCRE2 lacks, as the complement of what is left out;
  *   (?=(\d{3})+(?!\d)) and its like, which looks ahead from every digit, as runs that are then cut in
  *            threes from the right: the published form takes the square of the digits' number.
+ * Not here: gemma4, sarvam-moe and granite-embed-multi-311m merge characters, with U+2581 for a space, over a whole
+ * line; whitespace merges characters too.  The embedding models among the others put separators around each text,
+ * which are no matter of words: they are not added.
  * No expression may look at a character more often than a constant number of times, however the
  * text is made: pretoken_test.c measures it.  So \s+$ and \d+\b begin where a run begins.
  */
@@ -102,7 +105,7 @@
 
 const pretoken_family pretoken_families[] = {
     {" gpt-2 phi-2 mpt olmo jais trillion granite-docling exaone4 gigachat a.x-4.0 mellum "
-     "jina-es jina-de jina-v2-es jina-v2-de modern-bert ",
+     "jina-es jina-de jina-v2-es jina-v2-de modern-bert jina-v1-en jina-v2-code roberta-bpe ",
      {.name = "gpt-2", .patterns = {GPT2}, .stage_count = 1}},
     {" starcoder refact command-r smollm codeshell exaone minerva-7b mellum2 ",
      {.name = "starcoder", .patterns = {"\\p{N}", GPT2}, .stage_count = 2}},

@@ -110,6 +110,9 @@ static void test_names(void) {
                  {"glm5", "glm4", false, true},
                  {"chatglm-bpe", "dbrx", false, false},
                  {"modern-bert", "gpt-2", false, false},
+                 {"jina-v1-en", "gpt-2", false, false},
+                 {"jina-v2-code", "gpt-2", false, false},
+                 {"roberta-bpe", "gpt-2", false, false},
                  {"granite-embed-multi-97m", "granite-embed", false, true}};
     pretoken p;
     for (size_t i = 0; i < sizeof later / sizeof later[0]; i++) {
@@ -118,14 +121,18 @@ static void test_names(void) {
         CHECK(p.adds_bos == later[i].adds_bos && p.whole_words == later[i].whole_words);
         pretoken_close(&p);
     }
-    /* Refused: spaces are U+2581 and words reach over them; separators around each text; words that are no bytes. */
-    static const char *const others[] = {"gemma4",     "sarvam-moe",   "granite-embed-multi-311m",
-                                         "jina-v1-en", "jina-v2-code", "roberta-bpe",
+    /* Refused: spaces are U+2581 and words reach over them; words that are no bytes. */
+    static const char *const others[] = {"gemma4", "sarvam-moe", "granite-embed-multi-311m",
                                          "whitespace"};
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         CHECK_ERR(pretoken_open(&p, omm_bytes_str(others[i])), OMM_ERR_UNSUPPORTED);
+        CHECK(strstr(omm_err_sentence(), others[i]) != NULL);
+        CHECK(strstr(omm_err_sentence(),
+                     "' merges characters, not bytes, and is not done here; known "
+                     "are: gpt-2 ") != NULL);
+    }
     CHECK_ERR(pretoken_open(&p, omm_bytes_str("gpt-4711")), OMM_ERR_UNSUPPORTED);
-    CHECK(strstr(omm_err_sentence(), "gpt-4711") != NULL);
+    CHECK(strstr(omm_err_sentence(), "'gpt-4711' is not known; known are: ") != NULL);
     CHECK(strstr(omm_err_sentence(), "starcoder") != NULL);
     CHECK(strstr(omm_err_sentence(), "default") != NULL); /* the last: nothing is cut off */
     CHECK_ERR(pretoken_open(&p, omm_bytes_str("gpt-2 phi-2")), OMM_ERR_UNSUPPORTED);

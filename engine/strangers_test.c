@@ -303,7 +303,7 @@ static void write_vocab(omm_buf *file, bool spm, const bad_vocab *b) {
     omm_gguf_writer_init(&w);
     omm_gguf_put_text(&w, "tokenizer.ggml.model", spm ? "llama" : "gpt2");
     omm_gguf_put_text(&w, "tokenizer.ggml.pre", "gpt-2");
-    omm_gguf_put_text(&w, "tokenizer.chat_template", "<|im_start|>");
+    omm_gguf_put_text(&w, "tokenizer.chat_template", "<|im_start|>user\n{{ content }}");
     omm_gguf_put_strings(&w, "tokenizer.ggml.tokens", texts, VOCAB);
     omm_gguf_put_array(&w, "tokenizer.ggml.token_type", OMM_GGUF_I32, types, VOCAB);
     if (spm) omm_gguf_put_array(&w, "tokenizer.ggml.scores", OMM_GGUF_F32, scores, VOCAB);

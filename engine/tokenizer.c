@@ -5,6 +5,7 @@
 #include "omm/mem.h"
 #include "omm/utf8.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- Lists of ids -------------------------------------------------------------------------- */
@@ -36,6 +37,24 @@ omm_err omm_tokens_push(omm_tokens *tokens, uint32_t id) {
 }
 
 /* ---- Look-ups ------------------------------------------------------------------------------ */
+
+bool omm_tokenizer_doubt(char out[OMM_TOKENIZER_DOUBT_MAX], const omm_tokenizer *tokenizer) {
+    if (!tokenizer->pre_assumed) return false;
+    snprintf(out, OMM_TOKENIZER_DOUBT_MAX,
+             "the model's file has no tokenizer.ggml.pre: its texts are cut into words as by "
+             "'%s', which may not be how it was trained; its answers are worse then",
+             tokenizer->pre.name);
+    return true;
+}
+
+bool omm_tokenizer_count_doubt(char out[OMM_TOKENIZER_DOUBT_MAX], const omm_tokenizer *tokenizer) {
+    if (tokenizer->count_said == tokenizer->count) return false;
+    snprintf(out, OMM_TOKENIZER_DOUBT_MAX,
+             "the model's file says a vocab_size of %u, and its list has %u tokens: the list is "
+             "taken",
+             tokenizer->count_said, tokenizer->count);
+    return true;
+}
 
 uint32_t omm_tokenizer_vocab(const omm_tokenizer *tokenizer) {
     return tokenizer->count;

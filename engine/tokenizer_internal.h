@@ -158,6 +158,8 @@ struct omm_tokenizer {
     uint32_t merge_slots;       /* power of two */
     omm_digest merges_digest;   /* of the merges in their order */
     pretoken pre;               /* gpt2 */
+    bool pre_assumed;           /* the file does not name it */
+    uint32_t count_said;        /* the file's vocab_size; that of the list where there is none */
     uint8_t chat;               /* omm_chat_format */
     bool chat_known;            /* the file has its template */
     uint8_t thinking;           /* omm_thinking */

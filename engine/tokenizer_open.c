@@ -224,8 +224,8 @@ static omm_err open_spm(omm_tokenizer *t, const omm_gguf *g) {
 static omm_err open_gpt2(omm_tokenizer *t, const omm_gguf *g, const omm_bytes *merges,
                          uint32_t merge_count) {
     omm_bytes pre = omm_bytes_str("default");
-    if (omm_gguf_find(g, "tokenizer.ggml.pre"))
-        OMM_TRY(omm_gguf_get_str(&pre, g, "tokenizer.ggml.pre"));
+    t->pre_assumed = !omm_gguf_find(g, "tokenizer.ggml.pre");
+    if (!t->pre_assumed) OMM_TRY(omm_gguf_get_str(&pre, g, "tokenizer.ggml.pre"));
     OMM_TRY(pretoken_open(&t->pre, pre));
     OMM_TRY(omm_gguf_get_bool_or(&t->adds_bos, g, "tokenizer.ggml.add_bos_token", t->pre.adds_bos));
     return bpe_open(t, merges, merge_count);
@@ -267,8 +267,18 @@ static omm_err read_list(omm_bytes **out, uint32_t *count, const omm_gguf *g, co
     return OMM_OK;
 }
 
+/* Models that are read by this key alone have no list. */
+static uint32_t count_said(const omm_gguf *g, uint32_t count) {
+    char name[64], key[96];
+    uint32_t said = count;
+    if (omm_gguf_get_text(name, sizeof name, g, "general.architecture") != OMM_OK) return count;
+    snprintf(key, sizeof key, "%s.vocab_size", name);
+    return omm_gguf_get_u32(&said, g, key) == OMM_OK ? said : count;
+}
+
 static omm_err build(omm_tokenizer *t, const omm_gguf *g, const lists *l) {
     t->count = l->token_count;
+    t->count_said = count_said(g, t->count);
     omm_buf_init(&t->pieces, SIZE_MAX / 2);
     OMM_TRY(read_vocab(t, l));
     OMM_TRY(read_types(t, g));

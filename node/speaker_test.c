@@ -132,7 +132,8 @@ static omm_speaker_stop three_answers(omm_buf *out, uint64_t *accepted, uint64_t
 }
 
 #define OPENS                                                                                      \
-    "{{ '<|im_start|>' ~ turn.content.split('</think>')[-1] ~ '<|im_end|>' }}"                     \
+    "{{ '<|im_start|>' ~ turn.role ~ '\\n' ~ turn.content.split('</think>')[-1] ~ "                \
+    "'<|im_end|>' }}"                                                                              \
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}"
 
 /* An answer begins with the thought that the prompt has opened, and so many tokens of it count as what is left of the answer.

@@ -4,6 +4,7 @@
 #include "internal.h"
 
 #include "omm/mem.h"
+#include "omm/tokenizer.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -208,6 +209,11 @@ static omm_err check_round(const omm_simulate_options *options, const sim_setup 
                      options->scenario, round->accept_min, most);
 }
 
+static void warn_words(const omm_simulate_options *options, const omm_tokenizer *tokenizer) {
+    char doubt[OMM_TOKENIZER_DOUBT_MAX];
+    if (options->warn && omm_tokenizer_doubt(doubt, tokenizer)) options->warn(options->ud, doubt);
+}
+
 omm_err omm_simulate(omm_simulate_result *result, const omm_simulate_options *options) {
     OMM_ASSERT(options->threads >= 1);
     uint64_t begin_ns = omm_measure_ns();
@@ -229,6 +235,7 @@ omm_err omm_simulate(omm_simulate_result *result, const omm_simulate_options *op
     is_set_up = true;
     OMM_TRY_OUT(check_round(options, &setup));
     OMM_TRY_OUT(sim_warn_unmet(&setup, options));
+    warn_words(options, omm_run_tokenizer(setup.run));
     OMM_TRY_OUT(omm_bundle_open(&bundle, result->dir, false));
     OMM_TRY_OUT(run_all(result, &s, bundle, begin_ns));
 out:

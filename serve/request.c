@@ -59,6 +59,23 @@ static bool read_u32(const reader *r, const char *name, uint32_t *out, const jso
     return true;
 }
 
+/* As other servers spell it: all, any, as many as there is room for. */
+static bool is_minus_one(const json_t *value) {
+    return json_is_integer(value) && json_integer_value(value) == -1;
+}
+
+/* The same, or -1, which leaves *out. */
+static bool read_u32_or_all(const reader *r, const char *name, uint32_t *out, const json_t *value,
+                            uint32_t min) {
+    const json_int_t v = json_integer_value(value);
+    if (is_minus_one(value)) return true;
+    if (!json_is_integer(value) || v < (json_int_t)min || v > (json_int_t)UINT32_MAX)
+        return refuse(r, name, "%s: accepted are whole numbers from %u to %u, and -1", name, min,
+                      UINT32_MAX);
+    *out = (uint32_t)v;
+    return true;
+}
+
 static bool read_f32(const reader *r, const char *name, float *out, const json_t *value) {
     if (!json_is_number(value)) return refuse(r, name, "%s: a number is needed", name);
     *out = (float)json_number_value(value);
@@ -91,14 +108,9 @@ static bool take_min_p(reader *r, const char *name, const json_t *value) {
     return read_f32(r, name, &r->out->sampler.min_p, value);
 }
 
-/* As other servers spell it: all, any, as many as there is room for. */
-static bool is_minus_one(const json_t *value) {
-    return json_is_integer(value) && json_integer_value(value) == -1;
-}
-
 static bool take_top_k(reader *r, const char *name, const json_t *value) {
     r->out->sampler.top_k = 0;
-    return is_minus_one(value) || read_u32(r, name, &r->out->sampler.top_k, value, 0, UINT32_MAX);
+    return read_u32_or_all(r, name, &r->out->sampler.top_k, value, 0);
 }
 
 static bool read_within(const reader *r, const char *name, float *out, const json_t *value,
@@ -129,8 +141,7 @@ static bool take_repeat(reader *r, const char *name, const json_t *value) {
 /* llama.cpp's: -1 are all. */
 static bool take_repeat_last(reader *r, const char *name, const json_t *value) {
     r->out->sampler.repeat_last = OMM_REPEAT_LAST_ALL;
-    return is_minus_one(value) ||
-           read_u32(r, name, &r->out->sampler.repeat_last, value, 0, UINT32_MAX);
+    return read_u32_or_all(r, name, &r->out->sampler.repeat_last, value, 0);
 }
 
 /* vLLM's and transformers': over all of the text.  Clients of many servers send 1 beside the others. */
@@ -150,7 +161,7 @@ static bool take_seed(reader *r, const char *name, const json_t *value) {
     const json_int_t v = json_integer_value(value);
     if (is_minus_one(value)) return true; /* one that is drawn */
     if (!json_is_integer(value) || v < 0 || v > (json_int_t)REQUEST_SEED_MAX)
-        return refuse(r, name, "%s: accepted are whole numbers from 0 to 2^53", name);
+        return refuse(r, name, "%s: accepted are whole numbers from 0 to 2^53, and -1", name);
     r->out->seed = (uint64_t)v;
     return true;
 }
@@ -161,7 +172,7 @@ static bool take_n(reader *r, const char *name, const json_t *value) {
 
 static bool take_tokens_max(reader *r, const char *name, const json_t *value) {
     r->out->tokens_max = 0;
-    return is_minus_one(value) || read_u32(r, name, &r->out->tokens_max, value, 1, UINT32_MAX);
+    return read_u32_or_all(r, name, &r->out->tokens_max, value, 1);
 }
 
 static bool take_echo(reader *r, const char *name, const json_t *value) {

@@ -72,6 +72,11 @@ static const refusal s_refusals[] = {
      "include_usage"},
     {true, "{" TURN ", \"stop\": \"\"}", 400, "stop", "texts of 1 to 256 bytes"},
     {true, "{" TURN ", \"stop\": [1]}", 400, "stop", "texts of 1 to 256 bytes"},
+    {true, "{" TURN ", \"max_tokens\": -3}", 400, "max_tokens",
+     "max_tokens: accepted are whole numbers from 1 to 4294967295, and -1"},
+    {true, "{" TURN ", \"top_k\": -2}", 400, "top_k", "from 0 to 4294967295, and -1"},
+    {true, "{" TURN ", \"seed\": -2}", 400, "seed", "from 0 to 2^53, and -1"},
+    {true, "{" TURN ", \"repeat_last_n\": -2}", 400, "repeat_last_n", ", and -1"},
     {true, "{" TURN ", \"max_tokens\": 0}", 400, "max_tokens", "whole numbers from 1"},
     {true, "{" TURN ", \"top_logprobs\": 2}", 400, "top_logprobs", "together with logprobs"},
     {true, "{" TURN ", \"logprobs\": 2}", 400, "logprobs", "true and false"},
@@ -449,7 +454,8 @@ static void test_tools(const served *s) {
 /* ---- what calls are held to ------------------------------------------------------------------------- */
 
 #define THINKS                                                                                     \
-    "{{ '<|im_start|>' ~ turn.content.split('</think>')[-1] ~ '<|im_end|>' }}"                     \
+    "{{ '<|im_start|>' ~ turn.role ~ '\\n' ~ turn.content.split('</think>')[-1] ~ "                \
+    "'<|im_end|>' }}"                                                                              \
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}"
 
 /* May a text go on so, under the grammar of the request?  *ends: and end there. */

@@ -392,14 +392,16 @@ static void test_json(unsigned port) {
             400, "error.param", "response_format");
 }
 
-/* What has been computed is not computed again, but for other adapters. */
+/* What has been computed is not computed again, but for other adapters: one, none, several, and those in another order. */
 static void test_kept(unsigned port) {
-    static const char *const models[] = {"base", "base", "one", "base", "one"};
-    static const char *const cached[] = {"0", "64", "0", "64", "64"};
+    static const char *const models[] = {"base",    "base", "one",     "base",    "one",
+                                         "one+two", "one",  "two+one", "one+two", "two+one"};
+    static const char *const cached[] = {"0", "64", "0", "64", "64", "0", "64", "0", "64", "64"};
+    static const size_t count = sizeof models / sizeof *models;
     char body[2048], prompt[1024] = "";
     for (size_t i = 0, at = 0; i < 90; i++)
         at += (size_t)snprintf(prompt + at, sizeof prompt - at, "%s%zu", i ? ", " : "", 300 + i);
-    for (unsigned i = 0; i < 5; i++) {
+    for (size_t i = 0; i < count; i++) {
         snprintf(body, sizeof body, "{\"prompt\": [%s], \"max_tokens\": 2, \"model\": \"%s\"}",
                  prompt, models[i]);
         ask_for(port, TEXT, body, 200, "usage.prompt_tokens_details.cached_tokens", cached[i]);

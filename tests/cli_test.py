@@ -8,6 +8,7 @@ usage: cli_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 import json, os, pathlib, pty, re, shutil, signal, socket, struct, subprocess, sys, tempfile, time
 
 from live import program
+from retemplate import retemplate
 import split_gguf
 
 SOURCE, MESHMIND, FASTER = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2], program(sys.argv[2:])
@@ -470,6 +471,45 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
         done = run(*command, damaged, stdin="Hi\n")
         if done.returncode != 3 or "this model has no <|im_start|> token" not in done.stderr:
             failures.append(f"{command} of a damaged file: exit {done.returncode}: {done.stdout[:200]} {done.stderr[:300]}")
+# A file that does not say how its texts are cut into words: said once by whatever makes tokens of text, and by inspect.
+with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
+    unsaid, empty, none = (pathlib.Path(folder) / name for name in ("unsaid.gguf", "empty.gguf", "none.gguf"))
+    unsaid.write_bytes(MODEL.read_bytes().replace(b"tokenizer.ggml.pre", b"tokenizer.ggml.xxx"))
+    none.write_bytes(MODEL.read_bytes().replace(b"tokenizer.chat_template", b"tokenizer.xxxx_template"))
+    retemplate(MODEL, empty, "")
+    texts, data = pathlib.Path(folder) / "t.txt", BASE / "test.jsonl"
+    texts.write_text("Once upon a time there was a crow. " * 20)
+    WORDS = "warning: the model's file has no tokenizer.ggml.pre: its texts are cut into words as by 'default'"
+    for args in (["generate", "-n", 2, "Hi"], ["generate", "--chat", "-n", 2, "Hi"], ["generate", "--draft", unsaid, "-n", 2, "Hi"],
+                 ["chat", "--no-notes", "-n", 2], ["perplexity", "-f", texts], ["tokenize", "--text", "Hi"], ["data", "check", data],
+                 ["train", "--data", data, "--dry-run", "--out", pathlib.Path(folder) / "out.gguf"], ["bench", "--train", "--peak-seconds", 0, "--repeat", 1, "--seq", 32]):
+        done, plain = run(*args, "-m", unsaid, stdin="Hi\n"), run(*args, "-m", MODEL, stdin="Hi\n")
+        if done.returncode != 0 or done.stderr.count(WORDS) != 1 or WORDS in plain.stderr:
+            failures.append(f"{args} without tokenizer.ggml.pre: exit {done.returncode}: {done.stderr[:500]}")
+    size = struct.pack("<Q", 16) + b"llama.vocab_size" + struct.pack("<I", 4)
+    at = (data := bytearray(MODEL.read_bytes())).index(size) + len(size)
+    count = struct.unpack_from("<I", data, at)[0]
+    struct.pack_into("<I", data, at, 5)
+    none.with_name("five.gguf").write_bytes(data)
+    expect(["generate", "-n", 2, "-m", none.with_name("five.gguf"), "Hi"], 0,
+           f"warning: the model's file says a vocab_size of 5, and its list has {count} tokens: the list is taken")
+    # A model of others is quantised; that it is not run here is said.
+    other, small = none.with_name("other.gguf"), none.with_name("small.gguf")
+    name = b"general.architecture" + struct.pack("<IQ", 8, 5)
+    other.write_bytes(MODEL.read_bytes().replace(name + b"llama", name + b"other"))
+    expect(["quantize", other, small, "Q8_0"], 0, "note: this program does not run the model: architecture 'other' is not supported; these are: llama")
+    if "note" in (said := run("quantize", MODEL, small, "Q8_0").stderr):
+        failures.append(f"quantize says {said}")
+    for path, says, assumed, template in ((unsaid, "words: the file has no tokenizer.ggml.pre, 'default' is assumed\nchat template: chatml\n", "default", "chatml"),
+                                          (MODEL, "parameters\nchat template: chatml\n", None, "chatml"), (empty, "parameters\nchat template: none, ChatML is used\n", None, None),
+                                          (none, "parameters\nchat template: none, ChatML is used\n", None, None)):
+        expect(["inspect", path], 0, says, "stdout")
+        shown = json.loads(run("inspect", path, "--json").stdout)
+        if (shown["words_assumed"], shown["chat_template"]) != (assumed, template):
+            failures.append(f"inspect --json {path}: {shown['words_assumed']}, {shown['chat_template']}")
+        said = run("generate", "--chat", "-n", 2, "-m", path, "Hi").stderr
+        if ("the model has no chat template; ChatML is used" in said) != (template is None):
+            failures.append(f"generate --chat {path}: {said}")
 expect(["bench"], 2, "-m FILE")
 
 def generated(*args):
@@ -657,7 +697,9 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         failures.append(f"simulate, all gates have samples: {wide.stdout}{wide.stderr}")
     shutil.rmtree(folder / "wide")
     # Gates that have no way to pass are named before the run; who ends it is told that nothing of it is of use.
-    bad.write_text(here.replace("submissions: 1", "submissions: 0") + "policy: strict.yaml\n")
+    unsaid = folder / "unsaid.gguf"
+    unsaid.write_bytes(MODEL.read_bytes().replace(b"tokenizer.ggml.pre", b"tokenizer.ggml.xxx"))
+    bad.write_text(here.replace("submissions: 1", "submissions: 0").replace(str(MODEL), str(unsaid)) + "policy: strict.yaml\n")
     (folder / "strict.yaml").write_text("quality: {tool_named_gain: {level: required}}\n"
                                         "reproducibility: {isa_mismatches: {level: informational}}\n")
     ends = subprocess.Popen([FASTER, "simulate", bad, "--out", folder / "ended"], stderr=subprocess.PIPE, text=True, cwd=SOURCE)
@@ -667,11 +709,12 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     ends.send_signal(signal.SIGINT)
     said += ends.communicate(timeout=100)[1]
     named = re.findall(r"warning: (\S+) is required with samples_min 1, which this scenario does not give", said)
-    if named != ["quality.tool_named_gain", "reproducibility.threads_mismatches"]:
+    if named != ["quality.tool_named_gain", "reproducibility.threads_mismatches"] or said.count("warning: the model's file has no tokenizer.ggml.pre") != 1:
         failures.append(f"simulate, gates without samples: {named}: {said}")
     if ends.returncode != -signal.SIGINT or f"interrupted: {folder}/ended is of a run that did not end, and nothing goes on from it" not in said:
         failures.append(f"simulate, SIGINT: {ends.returncode}: {said}")
     shutil.rmtree(folder / "ended")
+    unsaid.unlink()
     # What went wrong in a run is in its summary: why submissions were refused, and rounds that made it worse.
     for change, more, words in (("learning_rate: 0.005, beta2: 0", "", r"\d accepted, \d refused \(REFUSED_RANGE \d\); 2 rounds, \d void; "),
                                 ("learning_rate: 0.3", "round: {loss_increase_max: 0}\n", r"6 accepted, 0 refused; 2 rounds, 0 void, \d held back \(worse by more than")):
@@ -891,8 +934,9 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     alone = int(re.search(r"the least is (\d+) MB", run("generate", "-m", synth[0], "--max-memory-mb", 1, "x").stderr)[1])
     two = ["generate", "-m", synth[0], "--draft", synth[0], "-n", 1, "--json", "x", "--max-memory-mb"]
     expect([*two, alone], 2, "beside a draft of")
-    draft, least = map(float, re.search(r"beside a draft of ([\d.]+) MB.* the least is (\d+) MB", run(*two, alone).stderr).groups())
-    for limit in range(int(least + draft) + 1, int(least + draft) + 25, 3):
+    least = int(re.search(r"beside a draft of [\d.]+ MB\).* the least is (\d+) MB with that", run(*two, alone).stderr)[1])
+    expect([*two, least - 1], 2, f"beside a draft of .* the least is {least} MB with that")
+    for limit in range(least, least + 25, 3):
         done = run(*two, limit, meshmind=FASTER)
         totals = [float(t) for t in re.findall(r"memory.*; ([\d.]+) MB of ", done.stderr)]
         if done.returncode != 0 or len(totals) != 2 or sum(totals) > limit + 0.1:

@@ -4,7 +4,7 @@ import pathlib, struct
 from split_gguf import ALIGNMENT, STRING, Reader, text
 
 KEY = "tokenizer.chat_template"
-OPENS = "{{ '<|im_start|>' ~ turn.content.split('</think>')[-1] ~ '<|im_end|>' }}{% if add_generation_prompt %}" \
+OPENS = "{{ '<|im_start|>' ~ turn.role ~ '\\n' ~ turn.content.split('</think>')[-1] ~ '<|im_end|>' }}{% if add_generation_prompt %}" \
         "{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}"
 OWN = OPENS.replace("<think>\\n'", "' ~ ('' if enable_thinking else '<think>\\n\\n</think>\\n\\n')")
 

@@ -48,6 +48,8 @@ typedef struct omm_plan_options {
         positions_min; /* omm_plan_fit keeps so many; 0: OMM_PLAN_POSITIONS_MIN, or the session's
                                positions where those are less */
     omm_plan_stream stream;
+    uint64_t
+        beside; /* bytes of the limit that another model takes: what refusals say counts them in */
     bool keeps_kv;  /* omm_plan_fit lowers no cache type: a session file has it */
     bool tokenizer; /* the vocabulary is loaded too */
     bool lexicon;   /* and texts may be held to a grammar (constraint.h) */

@@ -56,6 +56,13 @@ void omm_tokenizer_close(omm_tokenizer *tokenizer);
 #define OMM_UNICODE_SIZE 24u
 void omm_unicode_version(char out[OMM_UNICODE_SIZE]);
 
+/* True when the file does not say how its texts are cut into words (gpt2 without tokenizer.ggml.pre) and the family
+ * "default" stands in; `out` then says so in a sentence. */
+enum { OMM_TOKENIZER_DOUBT_MAX = 256 };
+bool omm_tokenizer_doubt(char out[OMM_TOKENIZER_DOUBT_MAX], const omm_tokenizer *tokenizer);
+/* The same where the architecture's vocab_size is another number than that of the tokens in the list, which counts. */
+bool omm_tokenizer_count_doubt(char out[OMM_TOKENIZER_DOUBT_MAX], const omm_tokenizer *tokenizer);
+
 uint32_t omm_tokenizer_vocab(const omm_tokenizer *tokenizer); /* number of ids */
 /* OMM_TOKEN_NONE where the file names none. */
 uint32_t omm_tokenizer_bos(const omm_tokenizer *tokenizer);

@@ -44,7 +44,8 @@ typedef struct omm_simulate_options {
     const char *build;  /* compiler, preset */
     const omm_log *log; /* may be NULL */
     void (*progress)(void *ud, const omm_simulate_progress *progress); /* may be NULL */
-    /* Before the run: one sentence for each required gate that nothing of this scenario will give a sample.  May be NULL. */
+    /* Before the run: one sentence for each required gate that nothing of this scenario will give a sample, and one where
+     * the model's file does not say how texts are cut into words.  May be NULL. */
     void (*warn)(void *ud, const char *sentence);
     void *ud;
 } omm_simulate_options;
