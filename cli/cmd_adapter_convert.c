@@ -81,16 +81,45 @@ static omm_err import(const char *path, const convert_args *a) {
     return err;
 }
 
+static bool is_one_tensor(omm_lora_target a, omm_lora_target b) {
+    const bool qkv = a == OMM_LORA_Q || a == OMM_LORA_K || a == OMM_LORA_V;
+    const bool qkv_too = b == OMM_LORA_Q || b == OMM_LORA_K || b == OMM_LORA_V;
+    const bool up = a == OMM_LORA_GATE || a == OMM_LORA_UP;
+    return (qkv && qkv_too) || (up && (b == OMM_LORA_GATE || b == OMM_LORA_UP));
+}
+
+/* What stands in one tensor over there has one alpha. */
+static size_t merged_scales(const omm_lora *lora) {
+    size_t count = 0;
+    for (size_t i = 2; lora->shape.fused && i < lora->tensor_count; i += 2) {
+        const omm_lora_tensor *a = &lora->tensors[i], *before = &lora->tensors[i - 2];
+        if (a->layer == before->layer && is_one_tensor(a->target, before->target) &&
+            a->scale != before->scale)
+            count++;
+    }
+    return count;
+}
+
+/* What was trained with alphas of its own has them over there too, where B takes that without rounding. */
 static omm_err export(const char *path, const convert_args *a) {
     omm_peft_base base;
     omm_lora lora;
     char name[256];
     if (!a->out) return omm_raise(OMM_ERR_USAGE, "where to? give -o FOLDER");
     OMM_TRY(read_base(&base, name, a));
+    size_t lost = 0;
     OMM_TRY(omm_lora_load_file(&lora, path, &base.shape));
+    omm_lora_unfold_exact(&lost, &lora);
+    lost += merged_scales(&lora);
     omm_err err = omm_peft_export(a->out, &lora, &base, a->name ? a->name : name);
-    if (err == OMM_OK)
+    if (err == OMM_OK && lost == 0)
         printf("%zu values in %zu layers, exact\n", lora.value_count, lora.tensor_count / 2);
+    else if (err == OMM_OK)
+        printf("%zu values in %zu layers, the same products; the alphas that %zu of the layers "
+               "were trained "
+               "with are lost (B would be rounded): training that goes on from it moves them "
+               "differently\n",
+               lora.value_count, lora.tensor_count / 2, lost);
     omm_lora_fini(&lora);
     return err;
 }

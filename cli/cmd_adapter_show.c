@@ -14,6 +14,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 typedef struct shown {
     omm_lora lora;
@@ -50,6 +51,13 @@ static omm_err load(shown *s, const char *path) {
     char config[OMM_PATH_MAX], model[OMM_PATH_MAX];
     OMM_TRY(omm_path_join(config, path, OMM_PEFT_CONFIG_FILE));
     OMM_TRY(omm_path_join(model, path, OMM_PEFT_MODEL_FILE));
+    struct stat info;
+    const bool is_folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    if (is_folder && !omm_file_exists(config) && !omm_file_exists(model))
+        return omm_raise(OMM_ERR_NOT_FOUND,
+                         "%s: a folder without " OMM_PEFT_CONFIG_FILE " and " OMM_PEFT_MODEL_FILE
+                         ", which a PEFT folder has",
+                         path);
     s->peft = omm_file_exists(config) || omm_file_exists(model);
     OMM_TRY(s->peft ? omm_peft_load(&s->lora, path) : load_gguf(&s->lora, s->digest, path));
     if (s->peft) OMM_TRY(digest_file(s->digest, model));
@@ -113,6 +121,17 @@ static bool has_one_alpha(const shown *s) {
     return true;
 }
 
+/* What training had; a file's one alpha put the rest of it into B. */
+static float trained_scale(const omm_lora_tensor *a) {
+    return a->own_scale != 0.0f ? a->own_scale : a->scale;
+}
+
+static bool has_own_scales(const omm_lora *lora) {
+    for (size_t i = 0; i < lora->tensor_count; i += 2)
+        if (lora->tensors[i].own_scale != 0.0f) return true;
+    return false;
+}
+
 /* ---- text ------------------------------------------------------------------------------------- */
 
 static void print_base(const omm_lora_base *base) {
@@ -138,7 +157,10 @@ static void print_head(const shown *s) {
         printf("rank          %u\n", lora->spec.rank);
     else
         printf("rank          up to %u, differs\n", lora->spec.rank);
-    if (!has_one_alpha(s))
+    if (has_own_scales(lora))
+        printf("alpha         %g, and layers were trained with others (see --tensors)\n",
+               (double)lora->spec.alpha);
+    else if (!has_one_alpha(s))
         printf("alpha         differs (see --tensors)\n");
     else if (!one_rank)
         printf("alpha         %g (see --tensors)\n", (double)lora->spec.alpha);
@@ -169,16 +191,18 @@ static void print_parts(const shown *s) {
 }
 
 static void print_pairs(const shown *s) {
-    printf("\n%-24s %5s %10s %12s %12s %12s %12s\n", "layer", "rank", "scale", "norm of A",
-           "norm of B", "scale*B*A", "spectral");
+    const bool own = has_own_scales(&s->lora);
+    printf("\n%-24s %5s %10s %s%12s %12s %12s %12s\n", "layer", "rank", "scale",
+           own ? "   trained " : "", "norm of A", "norm of B", "scale*B*A", "spectral");
     for (size_t i = 0; i < s->lora.tensor_count; i += 2) {
         const omm_lora_tensor *a = &s->lora.tensors[i];
         const omm_lora_norms *n = &s->norms[i / 2];
         char name[OMM_GGUF_NAME_MAX];
         snprintf(name, sizeof name, "%.*s", (int)(strlen(a->name) - strlen(".weight.lora_a")),
                  a->name);
-        printf("%-24s %5u %10.6g %12.6g %12.6g %12.6g %12.6g\n", name, a->rows, (double)a->scale,
-               n->a, n->b, n->frobenius, n->spectral);
+        printf("%-24s %5u %10.6g ", name, a->rows, (double)a->scale);
+        if (own) printf("%10.6g ", (double)trained_scale(a));
+        printf("%12.6g %12.6g %12.6g %12.6g\n", n->a, n->b, n->frobenius, n->spectral);
     }
 }
 
@@ -205,12 +229,12 @@ static json_t *pairs_json(const shown *s) {
         const omm_lora_tensor *a = &s->lora.tensors[i];
         const omm_lora_norms *n = &s->norms[i / 2];
         json_array_append_new(
-            pairs,
-            json_pack("{s:I,s:s,s:I,s:I,s:I,s:f,s:f,s:f,s:f,s:f}", "layer", (json_int_t)a->layer,
-                      "target", name_of(&s->lora, a->target), "rank", (json_int_t)a->rows, "d_in",
-                      (json_int_t)a->cols, "d_out", (json_int_t)a[1].rows, "scale",
-                      (double)a->scale, "norm_a", n->a, "norm_b", n->b, "norm_product",
-                      n->frobenius, "spectral_product", n->spectral));
+            pairs, json_pack("{s:I,s:s,s:I,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:f}", "layer",
+                             (json_int_t)a->layer, "target", name_of(&s->lora, a->target), "rank",
+                             (json_int_t)a->rows, "d_in", (json_int_t)a->cols, "d_out",
+                             (json_int_t)a[1].rows, "scale", (double)a->scale, "trained_scale",
+                             (double)trained_scale(a), "norm_a", n->a, "norm_b", n->b,
+                             "norm_product", n->frobenius, "spectral_product", n->spectral));
     }
     return pairs;
 }

@@ -20,6 +20,7 @@ enum { ARENA_BYTES_MAX = 1 << 22, CHECKPOINT_EVERY = 500 };
 typedef struct pretrain_run {
     full_run run;
     const char *config_path, *data, *threads;
+    bool keys;  /* only print what a CONFIG may say */
     bool start; /* only the model that training begins with */
     omm_arena arena;
     omm_pretrain_config config;
@@ -65,6 +66,8 @@ static omm_err check_one(const pretrain_run *r, const char *folder, const char *
     char path[OMM_PATH_MAX];
     if (!name) return OMM_OK;
     OMM_TRY(omm_path_join(path, folder, name));
+    OMM_TRY(cli_check_written("--checkpoint", r->run.options.checkpoint,
+                              (const cli_input[]){{"a file that CONFIG names", path}, {0}}));
     return cli_check_out(r->run.options.out,
                          (const cli_input[]){{"a file that CONFIG names", path}, {0}});
 }
@@ -87,6 +90,27 @@ static omm_err check_sources(const pretrain_run *r) {
     return OMM_OK;
 }
 
+/* What is wrong with what a file says, where the sentence names a key, or a text that is not there. */
+static omm_err of_config(omm_err err, const pretrain_run *r) {
+    if (err == OMM_ERR_CONFIG) return omm_raise(err, "%s: %s", r->config_path, omm_err_sentence());
+    if (err == OMM_ERR_NOT_FOUND)
+        return omm_raise(err,
+                         "%s: %s; texts are looked for in %s: give --data DIR; those of "
+                         "scenarios/base/pretrain.yaml are written by tools/make_base.sh",
+                         r->config_path, omm_err_sentence(), r->data ? r->data : r->folder);
+    return err;
+}
+
+/* Every key with its range and what it means. */
+static int print_keys(void) {
+    omm_buf text;
+    omm_buf_init(&text, 1 << 20);
+    const omm_err err = omm_config_describe(&text, omm_pretrain_fields);
+    if (err == OMM_OK) fwrite(text.data, 1, text.size, stdout);
+    omm_buf_fini(&text);
+    return err == OMM_OK ? CLI_EXIT_PASS : cli_fail("pretrain", err);
+}
+
 static omm_err open_run(pretrain_run *r) {
     omm_isa isa = OMM_ISA_SCALAR;
     unsigned threads = 0;
@@ -94,6 +118,8 @@ static omm_err open_run(pretrain_run *r) {
                           (const cli_input[]){{"CONFIG", r->config_path},
                                               {"--checkpoint", r->run.options.checkpoint},
                                               {0}}));
+    OMM_TRY(cli_check_written("--checkpoint", r->run.options.checkpoint,
+                              (const cli_input[]){{"CONFIG", r->config_path}, {0}}));
     OMM_TRY(omm_isa_choose(&isa, getenv("OMM_ISA")));
     OMM_TRY(cli_threads_parse(&threads, r->threads));
     if (threads == 0) return omm_raise(OMM_ERR_USAGE, "--threads auto: pretrain wants a number");
@@ -105,7 +131,7 @@ static omm_err open_run(pretrain_run *r) {
     OMM_TRY(full_run_check(&r->run.options));
     OMM_TRY(omm_pool_open(&r->run.pool, threads));
     OMM_TRY(omm_compute_init(&r->run.compute, r->run.pool, isa));
-    return open_model(r);
+    return of_config(open_model(r), r);
 }
 
 static omm_err run_all(pretrain_run *r) {
@@ -118,7 +144,7 @@ static omm_err run_all(pretrain_run *r) {
     const omm_recipe recipe = omm_pretrain_recipe(&r->config);
     train_warn_of_warmup(&recipe, "training.warmup_steps", "training.steps",
                          "training.learning_rate");
-    OMM_TRY(open_texts(r));
+    OMM_TRY(of_config(open_texts(r), r));
     OMM_TRY(open_valid(r));
     const omm_full_muon muon = omm_pretrain_muon_of(&r->config);
     r->run.listed = r->config.training.order == OMM_PRETRAIN_LISTED;
@@ -135,6 +161,8 @@ int cmd_pretrain(int argc, char **argv) {
     const cli_option options[] = {
         {"out", 'o', CLI_STR, &o->out, "FILE", "the model (GGUF)"},
         {"data", 0, CLI_STR, &r.data, "DIR", "where the texts are, if not beside CONFIG"},
+        {"keys", 0, CLI_FLAG, &r.keys, NULL,
+         "print what CONFIG may say: each key, range and meaning"},
         {"start", 0, CLI_FLAG, &r.start, NULL,
          "write the model that training would begin with: vocabulary and random weights"},
         {"checkpoint", 0, CLI_STR, &o->checkpoint, "FILE",
@@ -148,17 +176,19 @@ int cmd_pretrain(int argc, char **argv) {
         {0}};
     int count = 0;
     char **args = NULL;
-    const char *usage = "pretrain CONFIG --out MODEL [options]";
+    const char *usage = "pretrain CONFIG --out MODEL [options] | --keys";
     int code =
         cli_parse(&count, &args, argc, argv, options, usage,
                   "Make a small model from nothing, as a YAML file says: a vocabulary from "
                   "text, random weights,\ntraining over all of them.  The same file and texts "
                   "give the same bytes on any machine.",
-                  1, 1);
+                  0, 1);
     if (code >= 0) return code;
+    if (r.keys) return print_keys();
     r.config_path = args[0];
-    if (!o->out) {
-        fprintf(stderr, "meshmind pretrain: --out is needed\nusage: meshmind %s\n", usage);
+    if (count == 0 || !o->out) {
+        fprintf(stderr, "meshmind pretrain: CONFIG and --out are needed\nusage: meshmind %s\n",
+                usage);
         return CLI_EXIT_USAGE;
     }
     if (!o->checkpoint && o->checkpoint_every != CHECKPOINT_EVERY)

@@ -172,6 +172,24 @@ static omm_err load_data(train_run *r) {
     return OMM_OK;
 }
 
+/* What is there is read as a checkpoint, and written over: no other input is it. */
+static omm_err check_checkpoint(const train_args *a) {
+    const cli_input inputs[] = {{"--model", a->model},
+                                {"--data", a->data},
+                                {"--eval", a->eval},
+                                {"--recipe", a->recipe},
+                                {0}};
+    OMM_TRY(cli_check_written("--checkpoint", a->checkpoint, inputs));
+    for (uint32_t i = 0; a->checkpoint && i < a->start.count; i++) {
+        char path[OMM_PATH_MAX];
+        float weight = 0;
+        OMM_TRY(loaded_split_scale(path, &weight, a->start.items[i], "--start"));
+        OMM_TRY(cli_check_written("--checkpoint", a->checkpoint,
+                                  (const cli_input[]){{"--start", path}, {0}}));
+    }
+    return OMM_OK;
+}
+
 /* No file of the run takes the place of another. */
 static omm_err check_out(const train_args *a) {
     static const char *const names[] = {"report.json", "report.html"};
@@ -183,6 +201,7 @@ static omm_err check_out(const train_args *a) {
                                 {0}};
     OMM_TRY(cli_check_out(a->out, inputs));
     OMM_TRY(loaded_check_out(a->out, &a->start, "--start"));
+    OMM_TRY(check_checkpoint(a));
     for (size_t i = 0; a->report && i < sizeof names / sizeof *names; i++) {
         char file[OMM_PATH_MAX];
         OMM_TRY(omm_path_join(file, a->report, names[i]));
@@ -222,7 +241,8 @@ static omm_err open_run(train_run *r) {
                                    .model_digest = r->base,
                                    .cancelled = kept_run_is_stopped,
                                    .micro_tokens = r->plan.micro_tokens,
-                                   .checkpoint_layers = r->plan.checkpoint_layers};
+                                   .checkpoint_layers = r->plan.checkpoint_layers,
+                                   .cache_bytes_max = r->plan.cache};
     return omm_trainer_open(&r->trainer, &options);
 }
 
@@ -352,7 +372,13 @@ static omm_err judge_before(train_run *r) {
     OMM_TRY(tell_cut_replies(r));
     const omm_lora *start = r->has_start ? &r->start : NULL;
     const omm_err err = train_judge(r, &r->before, r->items_before, start);
+    if (err == OMM_ERR_NUMERIC)
+        return omm_raise(err, "%s before step 1, on %s: %s",
+                         start ? r->args.start.items[0] : r->args.model,
+                         r->args.eval ? r->args.eval : r->args.data, omm_err_sentence());
     if (err != OMM_ERR_CANCELLED) return err;
+    const kept_run telling = {.json = r->args.json}; /* r->kept is not open yet */
+    kept_run_tell_interrupted(&telling, 0, r->recipe.steps, NULL);
     return omm_raise(err, "stopped while judging what training begins with: nothing is written, "
                           "the same command begins again");
 }
@@ -379,6 +405,7 @@ static omm_err judge_after(train_run *r) {
                             ? judge_file(r)
                             : train_judge(r, &r->after, r->items, omm_course_adapter(r->course));
     if (err != OMM_ERR_CANCELLED) return err;
+    kept_run_tell_interrupted(&r->kept, r->recipe.steps, r->recipe.steps, r->args.out);
     return omm_raise(err, "stopped while judging what was trained: %s is written%s", r->args.out,
                      r->args.checkpoint ? "; the same command with --resume judges it again" : "");
 }

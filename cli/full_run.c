@@ -37,7 +37,7 @@ omm_err full_run_check(const full_run_options *o) {
 
 static omm_err resume(full_run *r) {
     bool there = false;
-    r->kept = (kept_run){r->options.checkpoint, FULL_RUN_BYTES_MAX, save, load, r};
+    r->kept = (kept_run){r->options.checkpoint, FULL_RUN_BYTES_MAX, save, load, r, r->options.json};
     OMM_TRY(kept_run_open(&there, &r->kept, r->options.resume));
     if (!there) return OMM_OK;
     r->tokens_before = omm_full_tokens(r->full);
@@ -125,13 +125,14 @@ static omm_err one_step(full_run *r) {
     OMM_TRY(show_step(r, &report));
     const uint32_t every = r->options.judge_every;
     if ((every && report.step % every == 0) || omm_full_is_done(r->full)) OMM_TRY(judge(r));
-    return report.step % r->options.checkpoint_every == 0 ? kept_run_save(&r->kept) : OMM_OK;
+    return report.step % r->options.checkpoint_every == 0 ? kept_run_save(&r->kept, report.step)
+                                                          : OMM_OK;
 }
 
 static omm_err all_steps(full_run *r) {
     if (omm_full_is_done(r->full)) OMM_TRY(judge(r));
     while (!omm_full_is_done(r->full)) OMM_TRY(one_step(r));
-    kept_run_save_last(&r->kept, r->options.out);
+    kept_run_save_last(&r->kept, r->steps, r->options.out);
     return OMM_OK;
 }
 
@@ -171,6 +172,7 @@ static omm_err judge_file(full_run *r) {
     err = judge_model(&r->loss_written, r, &written);
     omm_model_fini(&written);
     if (err != OMM_ERR_CANCELLED) return err;
+    kept_run_tell_interrupted(&r->kept, r->steps, r->steps, r->options.out);
     return omm_raise(err, "stopped while judging what was trained: %s is written", r->options.out);
 }
 

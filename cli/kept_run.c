@@ -50,25 +50,45 @@ omm_err kept_run_open(bool *there, const kept_run *run, bool resume) {
     return err;
 }
 
-omm_err kept_run_save(const kept_run *run) {
+/* A line that cannot be written stops no run. */
+static void tell(const kept_run *run, json_t *event) {
+    if (!event || !run->json) {
+        json_decref(event);
+        return;
+    }
+    const omm_err ignored = kept_run_print_event(event);
+    (void)ignored;
+}
+
+omm_err kept_run_save(const kept_run *run, uint32_t step) {
     if (!run->path) return OMM_OK;
     omm_buf file;
     omm_buf_init(&file, run->bytes_max);
     omm_err err = run->save(run->ud, &file);
     if (err == OMM_OK) err = omm_file_write(run->path, omm_buf_view(&file), 0644);
     omm_buf_fini(&file);
+    if (err == OMM_OK)
+        tell(run, json_pack("{s:s,s:I,s:s}", "event", "checkpoint", "step", (json_int_t)step,
+                            "file", run->path));
     return err;
 }
 
 /* A checkpoint is larger than what comes of the run, which is written where this one has no room. */
-void kept_run_save_last(const kept_run *run, const char *out) {
-    if (kept_run_save(run) != OMM_OK)
+void kept_run_save_last(const kept_run *run, uint32_t step, const char *out) {
+    if (kept_run_save(run, step) != OMM_OK)
         fprintf(stderr, "the last checkpoint: %s; %s is written all the same\n", omm_err_sentence(),
                 out);
 }
 
+void kept_run_tell_interrupted(const kept_run *run, uint32_t step, uint32_t steps,
+                               const char *kept) {
+    tell(run, json_pack("{s:s,s:I,s:I,s:s?}", "event", "interrupted", "step", (json_int_t)step,
+                        "steps", (json_int_t)steps, "kept", kept));
+}
+
 omm_err kept_run_stopped(const kept_run *run, uint32_t step, uint32_t steps) {
-    OMM_TRY(kept_run_save(run));
+    OMM_TRY(kept_run_save(run, step));
+    kept_run_tell_interrupted(run, step, steps, run->path);
     if (!run->path)
         return omm_raise(OMM_ERR_CANCELLED,
                          "stopped after step %u of %u: nothing of it is kept; with --checkpoint "

@@ -19,6 +19,7 @@ typedef struct kept_run {
     omm_err (*save)(const void *ud, omm_buf *out);
     omm_err (*load)(void *ud, omm_bytes in);
     void *ud;
+    bool json; /* events "checkpoint" and "interrupted" on stdout */
 } kept_run;
 
 /* Options that contradict.  Errors: USAGE. */
@@ -29,10 +30,13 @@ OMM_CHECKED omm_err kept_run_open(bool *there, const kept_run *run, bool resume)
 /* From here on the first signal of cli_take_signals is what kept_run_is_stopped tells; the second one kills. */
 OMM_CHECKED omm_err kept_run_take_signals(void);
 bool kept_run_is_stopped(void *ud);
-/* Write the checkpoint, if one is kept. */
-OMM_CHECKED omm_err kept_run_save(const kept_run *run);
+/* Write the checkpoint of so many steps, if one is kept. */
+OMM_CHECKED omm_err kept_run_save(const kept_run *run, uint32_t step);
 /* The last one, before `out` is written: where the disk has no room for it, that is said, and no error. */
-void kept_run_save_last(const kept_run *run, const char *out);
+void kept_run_save_last(const kept_run *run, uint32_t step, const char *out);
+/* The event `interrupted` of --json.  kept: the file that goes on from there, or has what came of it; NULL: nothing is. */
+void kept_run_tell_interrupted(const kept_run *run, uint32_t step, uint32_t steps,
+                               const char *kept);
 /* After a signal.  Errors: CANCELLED once it is saved, with how to go on; without a checkpoint, with how it could have. */
 OMM_CHECKED omm_err kept_run_stopped(const kept_run *run, uint32_t step, uint32_t steps);
 /* One line on stdout.  Errors: NOMEM (`taken` is NULL), FORMAT. */

@@ -185,8 +185,22 @@ static bool is_help(const char *arg, const cli_option *options) {
     return strcmp(arg, "--help") == 0 || (strcmp(arg, "-h") == 0 && !find_letter(options, 'h'));
 }
 
+enum { OPTIONS_MAX = 128 };
+
+/* Of two files one would be left out in silence; a number that is said again is changed. */
+static bool is_given(const cli_option *o, bool *taken) {
+    const char *value = o->value ? o->value : "";
+    const bool is_file =
+        strcmp(value, "FILE") == 0 || strcmp(value, "DIR") == 0 || strcmp(value, "FOLDER") == 0;
+    if (o->kind != CLI_STR || !is_file) return false;
+    const bool before = *taken;
+    *taken = true;
+    return before;
+}
+
 /* One option at argv[*i]; moves *i past its value.  Returns -1 or an exit code. */
-static int take(int *i, int argc, char **argv, const cli_option *options, const char *usage) {
+static int take(int *i, bool taken[OPTIONS_MAX], int argc, char **argv, const cli_option *options,
+                const char *usage) {
     const char *arg = argv[*i];
     const cli_option *o = NULL;
     const char *value = NULL;
@@ -199,6 +213,7 @@ static int take(int *i, int argc, char **argv, const cli_option *options, const 
         value = arg[2] ? arg + 2 : NULL;
     }
     if (!o) return complain_unknown(usage, options, arg);
+    OMM_ASSERT(o - options < OPTIONS_MAX);
     if (o->kind == CLI_FLAG) {
         if (value) return complain(usage, "this option takes no value:", arg);
         *(bool *)o->out = true;
@@ -208,13 +223,15 @@ static int take(int *i, int argc, char **argv, const cli_option *options, const 
         if (*i + 1 >= argc) return complain(usage, "missing value after", arg);
         value = argv[++*i];
     }
+    if (is_given(o, &taken[o - options]))
+        return complain(usage, "given twice, and one file is taken:", arg);
     return store(o, value) ? -1 : complain_value(usage, o, value);
 }
 
 int cli_parse(int *count, char ***args, int argc, char **argv, const cli_option *options,
               const char *usage, const char *summary, int min, int max) {
     int n = 0;
-    bool options_end = false;
+    bool options_end = false, taken[OPTIONS_MAX] = {false};
     for (int i = 1; i < argc; i++) {
         if (!options_end && strcmp(argv[i], "--") == 0) {
             options_end = true;
@@ -222,7 +239,7 @@ int cli_parse(int *count, char ***args, int argc, char **argv, const cli_option 
             print_help(options, usage, summary);
             return CLI_EXIT_PASS;
         } else if (!options_end && argv[i][0] == '-' && argv[i][1]) {
-            int code = take(&i, argc, argv, options, usage);
+            int code = take(&i, taken, argc, argv, options, usage);
             if (code >= 0) return code;
         } else {
             argv[1 + n++] = argv[i];

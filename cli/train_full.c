@@ -39,6 +39,7 @@ omm_err train_full_open(train_run *r) {
         .galore = {a->galore ? a->galore_rank : 0, a->galore_every, a->galore_scale},
         .cancelled = kept_run_is_stopped,
         .micro_tokens = r->plan.micro_tokens,
+        .cache_bytes_max = r->plan.cache,
         .checkpoint_layers = r->plan.checkpoint_layers};
     return omm_full_open(&r->full, &options);
 }

@@ -91,7 +91,13 @@ static omm_err save(const void *ud, omm_buf *out) {
 }
 
 static omm_err load(void *ud, omm_bytes in) {
-    return omm_course_resume(((train_run *)ud)->course, in);
+    train_run *r = ud;
+    static const char other[] = "not a checkpoint of";
+    const omm_err err = omm_course_resume(r->course, in);
+    if (err != OMM_ERR_FORMAT || strncmp(omm_err_sentence(), other, sizeof other - 1) != 0)
+        return err;
+    return omm_raise(err, "%s; was it made with%s --full?", omm_err_sentence(),
+                     r->full ? "out" : "");
 }
 
 omm_err train_course_open(train_run *r) {
@@ -105,7 +111,7 @@ omm_err train_course_open(train_run *r) {
                                   .ud = r};
     if (r->eval) options.eval_data = omm_dataset_digest(r->eval);
     OMM_TRY(omm_course_open(&r->course, &options));
-    r->kept = (kept_run){a->checkpoint, CHECKPOINT_BYTES_MAX, save, load, r};
+    r->kept = (kept_run){a->checkpoint, CHECKPOINT_BYTES_MAX, save, load, r, a->json};
     if (!a->checkpoint) return OMM_OK;
     bool there = false;
     OMM_TRY(kept_run_open(&there, &r->kept, a->resume));
@@ -158,7 +164,7 @@ static void show_event(train_run *r, const omm_course_event *e) {
 
 static omm_err save_by_the_clock(train_run *r) {
     const uint64_t begin = omm_measure_ns();
-    OMM_TRY(kept_run_save(&r->kept));
+    OMM_TRY(kept_run_save(&r->kept, omm_course_result(r->course).steps));
     train_clock_add(&r->clock, TRAIN_WORK_CHECKPOINT, omm_measure_ns() - begin);
     return OMM_OK;
 }
@@ -178,7 +184,7 @@ static omm_err run_course(train_run *r) {
         if (omm_course_result(r->course).steps % r->args.checkpoint_every == 0)
             OMM_TRY(save_by_the_clock(r));
     }
-    kept_run_save_last(&r->kept, r->args.out);
+    kept_run_save_last(&r->kept, omm_course_result(r->course).steps, r->args.out);
     return OMM_OK;
 }
 

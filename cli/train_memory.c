@@ -64,7 +64,8 @@ static void print_line(const train_run *r) {
     const train_memory *m = &r->memory;
     const omm_train_plan *p = &r->plan;
     const uint64_t beyond = more_bytes(r);
-    char total[32], available[32], held_out[48] = "", more[64] = "", files[96] = "";
+    char total[32], available[32], held_out[48] = "", more[64] = "", files[96] = "",
+                                   reader[32] = "";
     omm_plan_bytes_text(total, m->total);
     omm_plan_bytes_text(available, m->available);
     if (m->held_out > 0)
@@ -72,15 +73,17 @@ static void print_line(const train_run *r) {
     if (p->checkpoint > 0 || p->writing > 0)
         snprintf(files, sizeof files, ", checkpoint %.1f MB, writing %.1f MB",
                  (double)p->checkpoint * 1e-6, (double)p->writing * 1e-6);
+    if (omm_dataset_is_stream(r->data))
+        snprintf(reader, sizeof reader, ", reader %.1f MB", (double)p->reader * 1e-6);
     if (beyond > 0) snprintf(more, sizeof more, ", loading %.1f MB more", (double)beyond * 1e-6);
     fprintf(stderr,
             "memory: weights %.1f MB, %s %.1f MB, optimizer %.1f MB, activations %.1f MB (%u "
-            "tokens at once, %u of %u layers computed again), logits %.1f MB, work %.1f MB%s%s, "
+            "tokens at once, %u of %u layers computed again), logits %.1f MB, work %.1f MB%s%s%s, "
             "program, vocabulary and data %.1f MB%s; %s of %s available%s\n",
             (double)m->weights * 1e-6, adapter_name(r), (double)p->adapter * 1e-6,
             (double)p->optimizer * 1e-6, (double)p->activations * 1e-6, p->micro_tokens,
             p->checkpoint_layers, r->model.dims.layers, (double)p->logits * 1e-6,
-            (double)p->work * 1e-6, files, held_out, (double)m->before * 1e-6, more, total,
+            (double)p->work * 1e-6, reader, files, held_out, (double)m->before * 1e-6, more, total,
             available, m->available > 0 && m->total > m->available ? " (more than there is)" : "");
 }
 
@@ -255,20 +258,25 @@ json_t *train_memory_json(const train_run *r) {
     const train_memory *m = &r->memory;
     const omm_train_plan *p = &r->plan;
     return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
         "before_bytes", (json_int_t)m->before, "weights_bytes", (json_int_t)m->weights,
         "adapter_bytes", (json_int_t)p->adapter, "optimizer_bytes", (json_int_t)p->optimizer,
         "activations_bytes", (json_int_t)p->activations, "logits_bytes", (json_int_t)p->logits,
         "work_bytes", (json_int_t)p->work, "checkpoint_bytes", (json_int_t)p->checkpoint,
-        "writing_bytes", (json_int_t)p->writing, "held_out_bytes", (json_int_t)m->held_out,
-        "loading_more_bytes", (json_int_t)more_bytes(r), "planned_bytes", (json_int_t)m->total,
-        "peak_bytes", (json_int_t)omm_memory_peak(), "available_bytes", (json_int_t)m->available,
-        "micro_tokens", (json_int_t)p->micro_tokens, "checkpoint_layers",
-        (json_int_t)p->checkpoint_layers);
+        "writing_bytes", (json_int_t)p->writing, "reader_bytes", (json_int_t)p->reader,
+        "held_out_bytes", (json_int_t)m->held_out, "loading_more_bytes", (json_int_t)more_bytes(r),
+        "planned_bytes", (json_int_t)m->total, "peak_bytes", (json_int_t)omm_memory_peak(),
+        "available_bytes", (json_int_t)m->available, "micro_tokens", (json_int_t)p->micro_tokens,
+        "checkpoint_layers", (json_int_t)p->checkpoint_layers);
 }
 
 static void print_part(const char *name, uint64_t bytes, const char *what) {
     printf("  %-26s %9.1f MB  %s\n", name, (double)bytes * 1e-6, what);
+}
+
+static const char *reader_text(const train_run *r) {
+    return omm_dataset_is_stream(r->data) ? "window over the file, a line, examples that are kept"
+                                          : "order of the examples";
 }
 
 static void print_plan(const train_run *r) {
@@ -293,6 +301,7 @@ static void print_plan(const train_run *r) {
     print_part("activations", p->activations, activations);
     print_part("logits", p->logits, "of the rows that the loss takes at once");
     print_part("work", p->work, "scratch of threads, rotary tables");
+    print_part("reader", p->reader, reader_text(r));
     if (p->checkpoint > 0) print_part("checkpoint", p->checkpoint, "the file while it is written");
     if (p->writing > 0) print_part("writing", p->writing, "the file, when the steps are done");
     if (r->eval) print_part("held-out", m->held_out, "sessions and logits of an evaluation");

@@ -313,9 +313,26 @@ static omm_err say_option(omm_err err, const char *file) {
     return err;
 }
 
+/* "attn_q, ffn_*": spaces round a comma are no part of a name, and no recipe has them. */
+static omm_err set_targets(omm_recipe *r, const char *list) {
+    char text[OMM_RECIPE_TEXT];
+    size_t used = 0;
+    for (const char *at = list; *at; at++) {
+        const size_t spaces = strspn(at, " ");
+        const bool at_comma = at == list || at[-1] == ',' || at[spaces] == ',' || !at[spaces];
+        if (spaces > 0 && at_comma) at += spaces;
+        if (!*at) break;
+        if (used == sizeof text - 1)
+            return omm_raise(OMM_ERR_USAGE, "--targets: over %zu bytes", sizeof text - 1);
+        text[used++] = *at;
+    }
+    text[used] = 0;
+    return omm_recipe_set_targets(r, text);
+}
+
 omm_err train_recipe(omm_recipe *out, const train_args *a) {
     omm_recipe r = a->base;
-    if (a->targets) OMM_TRY(omm_recipe_set_targets(&r, a->targets));
+    if (a->targets) OMM_TRY(set_targets(&r, a->targets));
     OMM_TRY(omm_recipe_set_patterns(&r, a->rank_pattern ? a->rank_pattern : a->base.rank_pattern,
                                     a->alpha_pattern ? a->alpha_pattern : a->base.alpha_pattern));
     OMM_TRY(choose(&r.parts, "parts", a->parts, omm_recipe_parts_names));

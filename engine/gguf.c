@@ -239,7 +239,7 @@ omm_err gguf_refuse_adapter(const omm_gguf *gguf) {
     if (!omm_bytes_equal(type, omm_bytes_str("adapter"))) return OMM_OK;
     return omm_raise(OMM_ERR_UNSUPPORTED,
                      "an adapter, not a model: give the model that it was trained for, and this "
-                     "file as --lora beside it");
+                     "file beside it, as --lora or, for train, as --start");
 }
 
 omm_err omm_gguf_get_text(char *out, size_t size, const omm_gguf *gguf, const char *key) {

@@ -122,15 +122,29 @@ static double unfold_factor_of(const omm_lora_tensor *b) {
     return b->own_scale == 0.0f ? 1.0 : (double)b->scale / (double)b->own_scale;
 }
 
+/* Pair of A at `i`. */
+static void unfold(omm_lora *lora, size_t i) {
+    omm_lora_tensor *a = &lora->tensors[i], *b = &lora->tensors[i + 1];
+    if (b->own_scale == 0.0f) return;
+    multiply(lora, b, unfold_factor_of(b));
+    a->scale = b->scale = b->own_scale;
+    a->own_scale = b->own_scale = 0.0f;
+}
+
+void omm_lora_unfold_exact(size_t *left, omm_lora *lora) {
+    *left = 0;
+    for (size_t i = 0; i < lora->tensor_count; i += 2) {
+        const omm_lora_tensor *b = &lora->tensors[i + 1];
+        if (is_exact(lora, b, unfold_factor_of(b)))
+            unfold(lora, i);
+        else
+            ++*left;
+    }
+}
+
 omm_err omm_lora_unfold(omm_lora *lora) {
     for (size_t i = 1; i < lora->tensor_count; i += 2)
         OMM_TRY(check_factor(lora, &lora->tensors[i], unfold_factor_of(&lora->tensors[i])));
-    for (size_t i = 0; i < lora->tensor_count; i += 2) {
-        omm_lora_tensor *a = &lora->tensors[i], *b = &lora->tensors[i + 1];
-        if (b->own_scale == 0.0f) continue;
-        multiply(lora, b, unfold_factor_of(b));
-        a->scale = b->scale = b->own_scale;
-        a->own_scale = b->own_scale = 0.0f;
-    }
+    for (size_t i = 0; i < lora->tensor_count; i += 2) unfold(lora, i);
     return OMM_OK;
 }

@@ -387,13 +387,29 @@ static void test_mixed(void) {
     CHECK_OK(omm_lora_plan_add(&plan, "all", (omm_lora_pair){4, 0.25f}));
     CHECK_OK(omm_lora_plan_add(&plan, "ffn_*", (omm_lora_pair){2, 0.5f}));
     CHECK_OK(omm_lora_plan_add(&plan, "blk.1.attn_?", (omm_lora_pair){3, 1.0f / 3.0f}));
+    CHECK_OK(omm_lora_plan_add(&plan, "blk.1.attn_k", (omm_lora_pair){3, 4.0f / 3.0f}));
     CHECK_OK(omm_lora_plan_add(&plan, "blk.0.attn_v", (omm_lora_pair){0, 0}));
     CHECK_OK(omm_lora_init_plan(&lora, &plan));
     for (size_t i = 0; i < lora.value_count; i++)
         lora.values[i] = (float)((int)(i * 7919 % 2001) - 1000) * 1e-3f;
     CHECK_OK(omm_lora_fold(&rounded, &lora, false));
     CHECK(!rounded);
-    there_and_back(&lora, &base);
+    size_t left = 7;
+    omm_lora unfolded;
+    omm_buf file;
+    omm_buf_init(&file, 1 << 20);
+    CHECK_OK(omm_lora_save(&file, &lora));
+    CHECK_OK(omm_lora_load(&unfolded, omm_buf_view(&file), &lora.shape));
+    omm_buf_fini(&file);
+    omm_lora_unfold_exact(&left, &unfolded);
+    CHECK_EQ(left, 0);
+    CHECK_OK(omm_peft_export(s_dir, &unfolded, &base, "name"));
+    omm_lora back;
+    CHECK_OK(omm_peft_import(&back, &rounded, s_dir, &base, false));
+    check_same(&lora, &back); /* with the scale that one pair had of its own */
+    CHECK(!rounded);
+    omm_lora_fini(&back);
+    omm_lora_fini(&unfolded);
     check_rank_pattern();
     /* scales of any kind are exact over there, also before they are folded */
     omm_lora other;

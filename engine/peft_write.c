@@ -47,7 +47,13 @@ static bool is_level(const omm_lora *lora, omm_lora_target target) {
 
 /* ---- configuration ---------------------------------------------------------------------------- */
 
-/* Entries for pairs that differ from the first: one for a whole target, or one per layer. */
+/* The adapter's own, which a GGUF file with these pairs had; without one that of the first pair. */
+static double alpha_of_all(const omm_lora *lora) {
+    const double own = (double)lora->spec.alpha;
+    return own != 0.0 ? own : alpha_of(lora, &lora->tensors[0]);
+}
+
+/* Entries for pairs that differ from rank and alpha of all: one for a whole target, or one per layer. */
 static omm_err put_patterns(json_t *ranks, json_t *alphas, const omm_lora *lora) {
     const omm_lora_tensor *first = &lora->tensors[0];
     for (size_t i = 0; i < lora->tensor_count; i += 2) {
@@ -56,7 +62,7 @@ static omm_err put_patterns(json_t *ranks, json_t *alphas, const omm_lora *lora)
         module_path(path, lora, a);
         const char *key = is_level(lora, a->target) ? leaf(lora, a->target) : path;
         if (a->rows != first->rows) OMM_TRY(omm_json_set_int(ranks, key, a->rows));
-        if (alpha_of(lora, a) != alpha_of(lora, first))
+        if (alpha_of(lora, a) != alpha_of_all(lora))
             OMM_TRY(omm_json_set(alphas, key, number(alpha_of(lora, a))));
     }
     return OMM_OK;
@@ -109,7 +115,7 @@ static omm_err fill_config(json_t *root, const omm_lora *lora, const char *name)
     json_decref(targets);
     OMM_TRY(err);
     OMM_TRY(omm_json_set_int(root, "r", lora->tensors[0].rows));
-    OMM_TRY(omm_json_set(root, "lora_alpha", number(alpha_of(lora, &lora->tensors[0]))));
+    OMM_TRY(omm_json_set(root, "lora_alpha", number(alpha_of_all(lora))));
     OMM_TRY(omm_json_set_str(root, "base_model_name_or_path", name));
     return put_constants(root);
 }

@@ -24,30 +24,34 @@ static omm_err check_specials(const omm_vocab_options *o) {
     for (size_t i = 0; i < count; i++) {
         const char *text = vocab_special(o, i);
         if (strlen(text) < 2 || strlen(text) > OMM_VOCAB_SPECIAL_BYTES_MAX)
-            return omm_raise(OMM_ERR_CONFIG, "special token '%.40s': 2 to %u bytes", text,
+            return omm_raise(OMM_ERR_CONFIG,
+                             "vocabulary: special token '%.40s'; accepted: 2 to %u bytes", text,
                              OMM_VOCAB_SPECIAL_BYTES_MAX);
         for (size_t k = 0; k < i; k++)
             if (strcmp(vocab_special(o, k), text) == 0)
-                return omm_raise(OMM_ERR_CONFIG, "special token '%.40s' is named twice", text);
+                return omm_raise(OMM_ERR_CONFIG, "vocabulary: special token '%.40s' is named twice",
+                                 text);
     }
     const char *const named[] = {o->bos, o->eos, o->padding};
+    static const char *const keys[] = {"bos", "eos", "padding"};
     for (size_t i = 0; i < 3; i++)
         if (named[i] && !is_special(o, named[i]))
             return omm_raise(OMM_ERR_CONFIG,
-                             "'%.40s' is to begin, end or fill texts, but is no special token",
-                             named[i]);
+                             "vocabulary.%s: '%.40s' is no special token; accepted: one of control "
+                             "or user",
+                             keys[i], named[i]);
     return OMM_OK;
 }
 
 static omm_err check_options(const omm_vocab_options *o) {
     const size_t count = vocab_special_count(o);
     if (count > OMM_VOCAB_SPECIALS_MAX)
-        return omm_raise(OMM_ERR_CONFIG, "%zu special tokens: at most %u", count,
+        return omm_raise(OMM_ERR_CONFIG, "vocabulary: %zu special tokens; accepted: 0 to %u", count,
                          OMM_VOCAB_SPECIALS_MAX);
     if (o->size <= 256 + count || o->size > OMM_VOCAB_SIZE_MAX)
         return omm_raise(OMM_ERR_CONFIG,
-                         "a vocabulary of %u with %zu special tokens; accepted: %zu to %u", o->size,
-                         count, 257 + count, OMM_VOCAB_SIZE_MAX);
+                         "vocabulary.size: %u with %zu special tokens; accepted: %zu to %u",
+                         o->size, count, 257 + count, OMM_VOCAB_SIZE_MAX);
     return check_specials(o);
 }
 

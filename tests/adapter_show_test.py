@@ -77,7 +77,7 @@ def by_hand(pairs):
     each, targets = [], {}
     for (layer, target), ((a, _, norms), scale) in pairs.items():
         width = DOWN_IN if target == "down" else D_IN
-        row = {"layer": layer, "target": target, "rank": len(a), "d_in": width, "d_out": D_OUT, "scale": scale, "norm_a": norms[0],
+        row = {"layer": layer, "target": target, "rank": len(a), "d_in": width, "d_out": D_OUT, "scale": scale, "trained_scale": scale, "norm_a": norms[0],
                "norm_b": norms[1], "norm_product": abs(scale) * norms[2], "spectral_product": abs(scale) * norms[3]}
         each.append(row)
         targets.setdefault(target, []).append(row)

@@ -229,8 +229,8 @@ lines = (BASE / "train.jsonl").read_text().split("\n")[:4]
 (work / "few.jsonl").write_text("\n".join(lines) + "\n")
 
 
-def full(*args, code=0, meshmind=FASTER):
-    done = run("train", "-m", BASE / "openmeshmind-tiny-F16.gguf", "--data", work / "few.jsonl", "--eval",
+def full(*args, code=0, meshmind=FASTER, data="few.jsonl"):
+    done = run("train", "-m", BASE / "openmeshmind-tiny-F16.gguf", "--data", work / data, "--eval",
                work / "few.jsonl", "--out", work / "full.gguf", "--full", "--json", "--batch", 400, "--new-tokens", 0, *args, code=code,
                meshmind=meshmind)
     return [json.loads(line) for line in done.stdout.splitlines()] if code == 0 else done.stderr
@@ -271,13 +271,13 @@ page = (work / "fr" / "report.html").read_text()
 if not judged["stopped_early"] or loss_of(judged, "after") != min(e["loss"] for e in judged["evaluations"]) or "<td>model</td>" not in page:
     fail(f"--full --keep best: {judged}")
 (work / "many.jsonl").write_text("".join((BASE / "train.jsonl").read_text().splitlines(True)[:30]))
-many = ["--data", work / "many.jsonl", "--batch", 2500, "--micro", 2500, "--steps", 1]
-plan = full(*many, "--dry-run")[-1]["memory"]
+many = ["--batch", 2500, "--micro", 2500, "--steps", 1]
+plan = full(*many, "--dry-run", data="many.jsonl")[-1]["memory"]
 limit = ["--max-memory-mb", plan["planned_bytes"] // 1000000 - 20]
-less = full(*many, "--dry-run", *limit)[-1]["memory"]
+less = full(*many, "--dry-run", *limit, data="many.jsonl")[-1]["memory"]
 if less["planned_bytes"] > limit[1] * 1000000 or not less["micro_tokens"] < plan["micro_tokens"]:
     fail(f"--full --max-memory-mb: {plan}, {less}")
-tight, whole = (full(*many, *more, meshmind=meshmind)[-1]["model_digest"]
+tight, whole = (full(*many, *more, meshmind=meshmind, data="many.jsonl")[-1]["model_digest"]
                 for more, meshmind in ((limit, MESHMIND), (["--checkpoint-layers", 2], FASTER)))
 if tight != whole:
     fail(f"--full {limit}: {tight} instead of {whole}")
@@ -311,7 +311,7 @@ for change, says in ((("kv_heads: 2", "kv_heads: 3"), "3 kv_heads do not divide 
                      (("steps: 12", "steps: 12\n  matrix_rate: 2"), "matrix_rate is 2 without muon"),
                      (("steps: 12", "steps: 12\n  optimizer: lion"), "muon"),
                      (("  texts: [text.txt]\n  steps", "  texts: [none.txt]\n  steps"), "none.txt"),
-                     (("micro_tokens: 300", 'separator: "<eos>"'), "separator '<eos>'"),
+                     (("micro_tokens: 300", 'separator: "<eos>"'), "training.separator: '<eos>' is no special token"),
                      (("  size: 340", "  from: x.gguf\n  size: 340"), "one of the two")):
     (work / "bad.yaml").write_text(CONFIG.replace(*change))
     err = run("pretrain", work / "bad.yaml", "--out", work / "bad.gguf", code=2).stderr

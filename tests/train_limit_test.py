@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """`train --max-memory-mb`: real runs, with evaluations, checkpoints and the best kept, never have more in memory
-than they were allowed (VmHWM); a refusal names what would fit, and each way that it names does.
+than they were allowed (VmHWM), of a stream neither, whose reader is then as large as there is room; a refusal names what would fit, and each way that it names does.
 
 usage: train_limit_test.py SOURCE_DIR MESHMIND...    (programs that are missing or have a sanitizer are skipped)
 """
@@ -22,8 +22,8 @@ OPTIONS = {"alone": [], "two threads": ["-t", 2],
 
 
 def train(folder, limit, options):
-    command = [programs[0], "train", "-m", BASE / "openmeshmind-tiny-F16.gguf", "-d", folder / "train.jsonl", "-o", folder / "a.gguf",
-               "--steps", 2, "--batch", 512, "-t", 1, "--json", "--max-memory-mb", limit, *options]
+    command = [programs[0], "train", "-m", BASE / "openmeshmind-tiny-F16.gguf", *([] if "-d" in options else ["-d", folder / "train.jsonl"]), "-o", folder / "a.gguf",
+               *([] if "--steps" in options else ["--steps", 2, "--batch", 512]), "-t", 1, "--json", "--max-memory-mb", limit, *options]
     (folder / "a.ck").unlink(missing_ok=True)
     return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=600, cwd=folder)
 
@@ -73,6 +73,33 @@ def check_options(folder, name, options):
     return seen
 
 
+def long_lines(folder, count, size):
+    """What a line says beyond what is cut off is read, and no part of it is kept; each line is another."""
+    words, path = "mesh mind learns a packet of 17 and so on.".split(), folder / f"long-{count}.jsonl"
+    with path.open("w") as out:
+        for i in range(count):
+            text = " ".join(words[(i + k * k) % len(words)] for k in range(size // 4))
+            out.write(json.dumps({"prompt": f"q{i}", "completion": text}) + "\n")
+    return path
+
+
+def check_stream(folder):
+    """Enough steps to read nearly all of a file: with what is cut off, or said as replies, these examples would be 30 MB."""
+    data = long_lines(folder, 1200, 14000)
+    check(data.stat().st_size > 16 * 10 ** 6, "the file is shorter than it should be")
+    options = ["-d", data, "--stream", "--seq", 16, "--batch", 4096, "--steps", 4, "--warmup", 0]
+    (least,) = [int(way[1]) for way in ways_of("stream", train(folder, 20, options)) if way[0] == "--max-memory-mb"]
+    files = set()
+    for limit in (least, least + 200):
+        done = train(folder, limit, options)
+        check_peak("stream", limit, done)
+        files.add((folder / "a.gguf").read_bytes())
+        dry = json.loads(train(folder, limit, options + ["--dry-run"]).stdout)["memory"]
+        peak = json.loads(done.stdout.splitlines()[-1])["peak_memory_bytes"]
+        check(dry["planned_bytes"] >= peak, f"stream at {limit} MB: planned {dry['planned_bytes']}, the run had {peak}")
+    check(len(files) == 1, f"{len(files)} adapters of caches of two sizes")
+
+
 with tempfile.TemporaryDirectory(prefix="omm-limit-") as name:
     folder = pathlib.Path(name)
     (folder / "train.jsonl").write_text("".join((BASE / "train.jsonl").read_text().splitlines(True)[:40]))
@@ -81,4 +108,5 @@ with tempfile.TemporaryDirectory(prefix="omm-limit-") as name:
     for what, options in OPTIONS.items():
         seen |= check_options(folder, what, options)
     seen |= check_options(folder, "evaluation, two threads", ["-t", 2, "--eval", "held.jsonl", "--new-tokens", 400])
+    check_stream(folder)
     check(seen == {"-t", "--new-tokens", "no --eval", "--seq", "--max-memory-mb"}, f"ways out: {seen}")

@@ -150,7 +150,8 @@ def stopped_while_judged(folder):
         pass
     child.send_signal(signal.SIGTERM)
     out, err = child.communicate(timeout=300)
-    if child.returncode != 3 or out or "j.gguf is written; the same command with --resume judges it again" not in err:
+    events = [json.loads(line) for line in out.splitlines()]
+    if child.returncode != 3 or events[-1] != {"event": "interrupted", "step": 2, "steps": 2, "kept": str(folder / "j.gguf")} or "j.gguf is written; the same command with --resume judges it again" not in err:
         fail(f"stopped while judged: exit {child.returncode}: {err}")
     before = (folder / "j.gguf").read_bytes()
     result = finish(args + ["--resume"], "judged again", FASTER)[-1]
@@ -199,7 +200,8 @@ def stopped_before_the_first_step(folder):
         pass
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=300)
-    if child.returncode != 3 or out or "nothing is written, the same command begins again" not in err or list(folder.glob("f.*")):
+    event = {"event": "interrupted", "step": 0, "steps": STEPS, "kept": None}
+    if child.returncode != 3 or [json.loads(line) for line in out.splitlines()] != [event] or "nothing is written, the same command begins again" not in err or list(folder.glob("f.*")):
         fail(f"stopped before the first step: exit {child.returncode}: {err}")
 
 

@@ -38,7 +38,7 @@ static void same_stream(const omm_dataset *memory, const char *path, const omm_d
     const size_t n = omm_dataset_count(memory);
     CHECK(omm_digest_equal(&x, &y) && omm_dataset_count(stream) == n);
     CHECK(omm_dataset_totals(stream)->is_array);
-    CHECK_OK(omm_data_reader_open(&reader, stream));
+    CHECK_OK(omm_data_reader_open(&reader, stream, NULL));
     for (size_t i = 0; i < 2 * n; i++) {
         omm_example e;
         const size_t at = i < n ? i : 2 * n - 1 - i;
@@ -357,7 +357,7 @@ static void changes(void) {
     omm_example e;
     write_file(path, "changes.json", omm_bytes_str("[" THREE ", " THREE "]"));
     CHECK_OK(omm_dataset_stream(&data, path, s_tokenizer, &s_detect));
-    CHECK_OK(omm_data_reader_open(&reader, data));
+    CHECK_OK(omm_data_reader_open(&reader, data, NULL));
     FILE *f = fopen(path, "r+");
     CHECK(f && fseek(f, (long)strlen("[" THREE ", {\"prompt\": \"Thre"), SEEK_SET) == 0);
     CHECK(fputc('f', f) == 'f' && fclose(f) == 0);
@@ -367,7 +367,7 @@ static void changes(void) {
     omm_data_reader_release(reader);
     omm_data_reader_close(reader);
     reader = NULL;
-    CHECK_ERR(omm_data_reader_open(&reader, data), OMM_ERR_MISMATCH);
+    CHECK_ERR(omm_data_reader_open(&reader, data, NULL), OMM_ERR_MISMATCH);
     omm_dataset_close(data);
 }
 

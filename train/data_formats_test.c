@@ -6,6 +6,7 @@
 #include "omm/documents.h"
 #include "omm/file.h"
 #include "omm/mem.h"
+#include "omm/mem_count.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -488,7 +489,7 @@ static void same_data(const omm_dataset *memory, const omm_dataset *stream, size
     CHECK(omm_digest_equal(&a, &b) && x->format == y->format && x->longest == y->longest);
     CHECK(x->examples == y->examples && x->tokens == y->tokens && x->learned == y->learned);
     CHECK(x->dropped == y->dropped && x->truncated == y->truncated && x->bad == y->bad);
-    CHECK_OK(omm_data_reader_open(&reader, stream));
+    CHECK_OK(omm_data_reader_open(&reader, stream, NULL));
     for (size_t i = 0; i < count; i += apart) {
         size_t at = i * 7919 % count; /* any order */
         omm_example e;
@@ -520,6 +521,35 @@ static void same_parts(const omm_dataset *memory, const omm_dataset *stream, boo
     }
 }
 
+/* Whatever is kept, the same is read; without replies all but these. */
+enum { TAKES_MAX = 30 };
+static void same_caches(const omm_dataset *memory, const omm_dataset *stream) {
+    omm_data_reader_room room;
+    omm_data_reader_room_of(&room, memory);
+    CHECK(room.reading == 0 && room.cache == 0);
+    omm_data_reader_room_of(&room, stream);
+    CHECK(room.cache > 0 && room.cache <= (64 << 20));
+    const size_t sizes[] = {1, 700, 3001, (size_t)room.cache, 0};
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        const omm_data_reader_options options = {.cache_bytes_max = sizes[k], .no_replies = k != 2};
+        omm_data_reader *reader = NULL;
+        CHECK_OK(omm_data_reader_open(&reader, stream, &options));
+        const size_t before = omm_mem_bytes();
+        const size_t takes =
+            3 * omm_dataset_count(stream); /* of a long text each makes 64 KiB of it */
+        for (size_t i = 0; i < takes && i < TAKES_MAX; i++) {
+            const size_t at = i * 7 % omm_dataset_count(stream);
+            omm_example e, want = *omm_dataset_example(memory, at);
+            CHECK_OK(omm_data_reader_take(reader, &e, at));
+            if (options.no_replies) want.reply = NULL;
+            same_example(&want, &e);
+            omm_data_reader_release(reader);
+        }
+        if (k == 0) CHECK(omm_mem_bytes() - before <= room.reading);
+        omm_data_reader_close(reader);
+    }
+}
+
 static void same_file(const char *path, omm_dataset_options o) {
     omm_dataset *memory = NULL, *stream = NULL;
     CHECK_OK(omm_dataset_load(&memory, path, s_tokenizer, &o));
@@ -527,6 +557,7 @@ static void same_file(const char *path, omm_dataset_options o) {
         o.cache_bytes_max = i ? 5000 : 0;
         CHECK_OK(omm_dataset_stream(&stream, path, s_tokenizer, &o));
         same_data(memory, stream, i ? 101 : 1);
+        if (i == 0) same_caches(memory, stream);
         if (i == 0) same_parts(memory, stream, false);
         if (i == 0) same_parts(memory, stream, true);
         omm_dataset_close(stream);
@@ -585,7 +616,7 @@ static void changed_in_place(void) {
         times[1].tv_nsec += i == 1;
         times[1].tv_sec += i == 2;
         CHECK_EQ(utimensat(AT_FDCWD, path, times, 0), 0);
-        CHECK_EQ(omm_data_reader_open(&reader, data), i == 0 ? OMM_OK : OMM_ERR_MISMATCH);
+        CHECK_EQ(omm_data_reader_open(&reader, data, NULL), i == 0 ? OMM_OK : OMM_ERR_MISMATCH);
         omm_data_reader_close(reader);
         omm_dataset_close(data);
     }
@@ -598,13 +629,13 @@ static void changed_files(void) {
     omm_example e;
     write_file(path, "changes.jsonl", omm_bytes_str(COMPLETION COMPLETION COMPLETION));
     CHECK_OK(omm_dataset_stream(&data, path, s_tokenizer, &s_detect));
-    CHECK_OK(omm_data_reader_open(&reader, data));
+    CHECK_OK(omm_data_reader_open(&reader, data, NULL));
     CHECK_OK(omm_data_reader_take(reader, &e, 0));
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     CHECK(fd >= 0 && pwrite(fd, "cloud", 5, (off_t)sizeof COMPLETION - 1 + 12) == 5);
     CHECK(ftruncate(fd, (off_t)(2 * (sizeof COMPLETION - 1))) == 0);
     omm_data_reader_close(reader);
-    CHECK_ERR(omm_data_reader_open(&late, data), OMM_ERR_MISMATCH);
+    CHECK_ERR(omm_data_reader_open(&late, data, NULL), OMM_ERR_MISMATCH);
     CHECK(strstr(omm_err_sentence(), "the file has changed since it was indexed"));
     close(fd);
     omm_dataset_close(data);
@@ -612,7 +643,7 @@ static void changed_files(void) {
      * one that makes it no example at all. */
     write_file(path, "changes.jsonl", omm_bytes_str(COMPLETION COMPLETION COMPLETION));
     CHECK_OK(omm_dataset_stream(&data, path, s_tokenizer, &s_detect));
-    CHECK_OK(omm_data_reader_open(&reader, data));
+    CHECK_OK(omm_data_reader_open(&reader, data, NULL));
     fd = open(path, O_WRONLY | O_CLOEXEC);
     off_t second = (off_t)sizeof COMPLETION - 1;
     CHECK(fd >= 0 && pwrite(fd, "x", 1, 2 * second - 4) == 1); /* the skill: "skx" */
@@ -621,7 +652,7 @@ static void changed_files(void) {
     omm_data_reader_close(reader);
     omm_dataset_close(data);
     CHECK_OK(omm_dataset_stream(&data, path, s_tokenizer, &s_detect));
-    CHECK_OK(omm_data_reader_open(&reader, data));
+    CHECK_OK(omm_data_reader_open(&reader, data, NULL));
     CHECK(pwrite(fd, "}", 1, second) == 1);
     CHECK_ERR(omm_data_reader_take(reader, &e, 1), OMM_ERR_MISMATCH);
     close(fd);
@@ -766,7 +797,7 @@ static void allocations_fail(void) {
         omm_example e;
         omm_mem_fail_nth(nth);
         omm_err err = omm_dataset_stream(&data, path, s_tokenizer, &o);
-        if (err == OMM_OK) err = omm_data_reader_open(&reader, data);
+        if (err == OMM_OK) err = omm_data_reader_open(&reader, data, NULL);
         if (err == OMM_OK) err = omm_data_reader_take(reader, &e, 1);
         omm_mem_fail_nth(0);
         omm_data_reader_close(reader);

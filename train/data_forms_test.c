@@ -198,7 +198,7 @@ static void streams(void) {
         CHECK_OK(omm_dataset_stream(&stream, path, s_tokenizer, &o));
         const omm_digest a = omm_dataset_digest(memory), b = omm_dataset_digest(stream);
         CHECK(omm_digest_equal(&a, &b) && omm_dataset_count(memory) == omm_dataset_count(stream));
-        CHECK_OK(omm_data_reader_open(&reader, stream));
+        CHECK_OK(omm_data_reader_open(&reader, stream, NULL));
         for (int twice = 0; twice < 2; twice++) /* from the file, then from the cache */
             for (size_t k = 0; k < omm_dataset_count(memory); k++) {
                 const omm_example *want = omm_dataset_example(memory, k);

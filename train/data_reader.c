@@ -8,34 +8,76 @@
 
 enum { SLOTS_MAX = 4096 };
 
+/* What a line of text takes while it is made into tokens: its strings in JSON's buffers, symbols, ids and mask, with
+ * what growing takes.  Measured: up to 64 bytes for each of a line, behind a power of two */
+#define LINE_BYTES_EACH 72u
+#define LINE_BYTES_LEAST ((uint64_t)256 << 10) /* 256 messages as JSON, buffers at their least */
+
 /* --- cache ----------------------------------------------------------------------------------- */
 
 /* Tokens of one line, at the place that its offset gives; whoever comes later takes it over. */
 typedef struct slot {
-    uint8_t *block; /* ids, mask, client, skill, reply; NULL: empty */
-    size_t bytes;
+    size_t at; /* of its block in the ring, plus 1; 0: empty */
     uint64_t offset;
-    made made; /* points into `block` */
+    made made; /* points into the ring */
 } slot;
+
+/* A block of the ring: this, then ids, mask, client, skill, reply.  Its slot may have gone to another since. */
+typedef struct block {
+    uint32_t slot;
+    uint32_t bytes; /* with this, a multiple of 16 */
+} block;
+
+/* Blocks lie in [tail, head), or once round in [tail, wrap) and [0, head); the oldest makes room.  One array: what
+ * the cache takes is its size, whatever the heap would make of blocks of all sizes. */
+typedef struct ring {
+    uint8_t *bytes; /* (size) NULL until the first block, or where there was no memory */
+    size_t size;
+    size_t head, tail, wrap, live;
+} ring;
 
 struct omm_data_reader {
     const omm_dataset *data;
+    omm_data_reader_options options;
     source source;
     maker maker;
     omm_arena batch; /* what was taken since the last release */
     slot *slots;
     size_t slot_count;
-    size_t cached, cached_max, hand;
+    ring ring;
 };
-
-static void empty_slot(omm_data_reader *r, slot *s) {
-    r->cached -= s->bytes;
-    omm_free(s->block);
-    *s = (slot){0};
-}
 
 static slot *slot_of(omm_data_reader *r, uint64_t offset) {
     return &r->slots[(offset * 0x9e3779b97f4a7c15ULL >> 32) % r->slot_count];
+}
+
+/* A slot is emptied only with the block that it points to. */
+static void drop_oldest(omm_data_reader *r) {
+    ring *g = &r->ring;
+    block b;
+    memcpy(&b, g->bytes + g->tail, sizeof b);
+    slot *s = &r->slots[b.slot];
+    if (s->at == g->tail + 1) *s = (slot){0};
+    g->tail += b.bytes;
+    g->live--;
+    if (g->tail == g->wrap) g->tail = 0;
+}
+
+/* Where `bytes` fit, at most the ring's size, after what stands in the way is gone. */
+static uint8_t *make_room(omm_data_reader *r, size_t bytes) {
+    ring *g = &r->ring;
+    for (;;) {
+        if (g->live == 0) g->head = g->tail = 0;
+        const bool is_round = g->live > 0 && g->head <= g->tail;
+        if (!is_round) g->wrap = g->size;
+        if ((is_round ? g->tail : g->size) - g->head >= bytes) return g->bytes + g->head;
+        if (is_round) {
+            drop_oldest(r);
+        } else {
+            g->wrap = g->head;
+            g->head = 0;
+        }
+    }
 }
 
 /* Copy `size` bytes to *at and move it on; NULL stays NULL. */
@@ -51,20 +93,31 @@ static size_t text_size(const char *text) {
     return text ? strlen(text) + 1 : 0;
 }
 
-/* Keep a copy if it is small enough; without memory the cache is only less full. */
+static size_t block_bytes(size_t count, bool has_mask, size_t texts) {
+    return (sizeof(block) + count * (sizeof(uint32_t) + has_mask) + texts + 15) & ~(size_t)15;
+}
+
+/* Keep a copy if it is small enough; without memory nothing is kept. */
 static void keep_made(omm_data_reader *r, uint64_t offset, const made *m) {
-    size_t bytes = m->count * (sizeof *m->ids + (m->learn ? 1 : 0)) + text_size(m->client) +
-                   text_size(m->skill) + text_size(m->reply);
-    if (bytes > r->cached_max / 4) return;
+    ring *g = &r->ring;
+    const size_t texts = text_size(m->client) + text_size(m->skill) + text_size(m->reply);
+    const size_t seq_max = r->maker.options.seq_max; /* a text's windows lie behind it too */
+    const size_t count = m->learn && m->count > seq_max ? seq_max : m->count;
+    const size_t bytes = block_bytes(count, m->learn != NULL, texts);
+    if (bytes > g->size || bytes > UINT32_MAX) return;
+    if (!g->bytes) g->bytes = omm_alloc(g->size, 1);
+    if (!g->bytes) return;
+    uint8_t *at = make_room(r, bytes);
     slot *s = slot_of(r, offset);
-    empty_slot(r, s);
-    while (r->cached + bytes > r->cached_max) empty_slot(r, &r->slots[r->hand++ % r->slot_count]);
-    uint8_t *at = omm_alloc(bytes, 1);
-    if (!at) return;
-    *s = (slot){at, bytes, offset, *m};
-    r->cached += bytes;
-    s->made.ids = put(&at, m->ids, m->count * sizeof *m->ids);
-    s->made.learn = put(&at, m->learn, m->count);
+    const block b = {(uint32_t)(s - r->slots), (uint32_t)bytes};
+    *s = (slot){(size_t)(at - g->bytes) + 1, offset, *m};
+    g->head += bytes;
+    g->live++;
+    memcpy(at, &b, sizeof b);
+    at += sizeof b;
+    s->made.count = count;
+    s->made.ids = put(&at, m->ids, count * sizeof *m->ids);
+    s->made.learn = put(&at, m->learn, count);
     s->made.client = put(&at, m->client, text_size(m->client));
     s->made.skill = put(&at, m->skill, text_size(m->skill));
     s->made.reply = put(&at, m->reply, text_size(m->reply));
@@ -72,21 +125,52 @@ static void keep_made(omm_data_reader *r, uint64_t offset, const made *m) {
 
 /* --- reader ---------------------------------------------------------------------------------- */
 
+static size_t slot_count(const omm_dataset *data) {
+    return data->count < SLOTS_MAX ? data->count : SLOTS_MAX;
+}
+
+static size_t cache_bytes_max(const omm_dataset *data) {
+    const size_t asked = data->stream->options.cache_bytes_max;
+    return asked ? asked : CACHE_BYTES_DEFAULT;
+}
+
+/* Of a text's windows each is counted with its own tokens: a piece has no more than all of its windows. */
+void omm_data_reader_room_of(omm_data_reader_room *out, const omm_dataset *data) {
+    *out = (omm_data_reader_room){0};
+    if (!data->stream) return;
+    const bool has_mask = !omm_data_format_is_text(data->stream->options.format);
+    uint64_t all = 0, line = 0;
+    for (size_t i = 0; i < data->count; i++) {
+        const entry *e = &data->stream->entries[i];
+        all += block_bytes(entry_tokens(e), has_mask, (size_t)2 * (OMM_DATASET_NAME_BYTES_MAX + 1));
+        if (entry_bytes(e) > line) line = entry_bytes(e);
+    }
+    const size_t most = cache_bytes_max(data);
+    out->reading = source_window_bytes(data->stream->identity.size) +
+                   slot_count(data) * sizeof(slot) + line * LINE_BYTES_EACH + LINE_BYTES_LEAST;
+    out->cache = all < most ? all : most;
+}
+
 static omm_err open_stream(omm_data_reader *r) {
     const stream *s = r->data->stream;
     OMM_TRY(source_open(&r->source, s->path));
     OMM_TRY(source_check(&r->source, &s->identity));
     OMM_TRY(maker_init(&r->maker, s->path, s->tokenizer, &s->options));
-    r->slot_count = r->data->count < SLOTS_MAX ? r->data->count : SLOTS_MAX;
+    r->slot_count = slot_count(r->data);
     r->slots = omm_alloc(r->slot_count, sizeof *r->slots);
-    r->cached_max = s->options.cache_bytes_max ? s->options.cache_bytes_max : CACHE_BYTES_DEFAULT;
+    omm_data_reader_room room; /* a larger ring would never be full */
+    omm_data_reader_room_of(&room, r->data);
+    const size_t asked = r->options.cache_bytes_max;
+    r->ring.size = asked && asked < room.cache ? asked : (size_t)room.cache;
     return r->slots ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "no memory for a reader");
 }
 
-omm_err omm_data_reader_open(omm_data_reader **out, const omm_dataset *data) {
+omm_err omm_data_reader_open(omm_data_reader **out, const omm_dataset *data,
+                             const omm_data_reader_options *options) {
     omm_data_reader *r = omm_alloc(1, sizeof *r);
     if (!r) return omm_raise(OMM_ERR_NOMEM, "no memory for a reader");
     r->data = data;
+    if (options) r->options = *options;
     r->source.fd = -1;
     omm_arena_init(&r->batch, BATCH_BYTES_MAX);
     omm_err err = data->stream ? open_stream(r) : OMM_OK;
@@ -100,7 +184,7 @@ omm_err omm_data_reader_open(omm_data_reader **out, const omm_dataset *data) {
 
 void omm_data_reader_close(omm_data_reader *r) {
     if (!r) return;
-    for (size_t i = 0; r->slots && i < r->slot_count; i++) omm_free(r->slots[i].block);
+    omm_free(r->ring.bytes);
     omm_free(r->slots);
     maker_fini(&r->maker);
     source_close(&r->source);
@@ -125,7 +209,7 @@ static omm_err make_again(omm_data_reader *r, made *out, omm_bytes *raw, const e
     bool wanted = true;
     if (omm_data_format_is_text(r->maker.options.format))
         raw = NULL; /* its raw bytes are its ids */
-    if (!raw && s->block && s->offset == entry_offset(e)) {
+    if (!raw && s->at > 0 && s->offset == entry_offset(e)) {
         *out = s->made;
         return OMM_OK;
     }
@@ -135,6 +219,7 @@ static omm_err make_again(omm_data_reader *r, made *out, omm_bytes *raw, const e
     line.bytes.size = entry_bytes(e);
     omm_err err = maker_make(&r->maker, out, &wanted, &line);
     if (err == OMM_ERR_FORMAT) return changed(r, e);
+    if (err == OMM_OK && r->options.no_replies) out->reply = NULL;
     if (err == OMM_OK && raw)
         *raw = line.bytes;
     else if (err == OMM_OK)

@@ -310,7 +310,8 @@ static omm_err bring_in(omm_dataset **out, const omm_dataset *from, const bool *
     data->seq_max = from->seq_max;
     data->totals.format = from->totals.format;
     data->totals.is_array = from->totals.is_array;
-    omm_err err = omm_data_reader_open(&reader, from);
+    const omm_data_reader_options once = {.cache_bytes_max = 1};
+    omm_err err = omm_data_reader_open(&reader, from, &once);
     for (size_t i = 0; i < from->count && err == OMM_OK; i++) {
         if (!keep[i]) continue;
         omm_example e;

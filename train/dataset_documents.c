@@ -75,8 +75,12 @@ omm_err omm_dataset_documents(omm_dataset **out, const char *const *paths, size_
                               const omm_tokenizer *tokenizer, const char *separator,
                               uint32_t seq_max) {
     if (omm_tokenizer_special(tokenizer, separator) == OMM_TOKEN_NONE)
-        return omm_raise(OMM_ERR_CONFIG, "separator '%.80s': the vocabulary has no such token",
-                         separator);
+        return omm_raise(
+            OMM_ERR_CONFIG,
+            "training.separator: '%.80s' is no special token of the vocabulary; accepted: one of "
+            "vocabulary.control or vocabulary.user, or of the vocabulary that vocabulary.from "
+            "takes",
+            separator);
     const omm_dataset_options options = {.seq_max = seq_max, .format = OMM_DATA_TEXT};
     documents d = {.tokenizer = tokenizer, .separator = omm_bytes_str(separator)};
     omm_tokens_init(&d.tokens, OMM_DATASET_FILE_BYTES_MAX);

@@ -67,7 +67,7 @@ static void check_stream(const omm_dataset *set, const char *path, const omm_tok
     OMM_ASSERT(omm_dataset_stream(&stream, path, tokenizer, options) == OMM_OK);
     omm_digest a = omm_dataset_digest(set), b = omm_dataset_digest(stream);
     OMM_ASSERT(omm_digest_equal(&a, &b));
-    OMM_ASSERT(omm_data_reader_open(&reader, stream) == OMM_OK);
+    OMM_ASSERT(omm_data_reader_open(&reader, stream, NULL) == OMM_OK);
     for (size_t i = omm_dataset_count(set); i-- > 0;) {
         omm_example e;
         const omm_example *same = omm_dataset_example(set, i);

@@ -52,6 +52,8 @@ void source_of_memory(source *s, omm_bytes memory, const char *name);
 /* Errors: NOT_FOUND, IO (also: not a regular file), TOO_BIG. */
 OMM_CHECKED omm_err source_open(source *s, const char *path);
 void source_close(source *s);
+/* What its window takes, of a file of so many bytes. */
+size_t source_window_bytes(uint64_t size);
 /* Bytes from `at` on: at least `want`, or all to the end; valid until the next view.
  * Errors: NOMEM, IO, MISMATCH (the file is shorter than it was). */
 OMM_CHECKED omm_err source_view(source *s, omm_bytes *out, uint64_t at, size_t want);

@@ -58,10 +58,13 @@ omm_err source_check(const source *s, const file_identity *then) {
     return omm_raise(OMM_ERR_MISMATCH, "%s: the file has changed since it was indexed", s->name);
 }
 
+size_t source_window_bytes(uint64_t size) {
+    return size < WINDOW_BYTES ? (size_t)size : WINDOW_BYTES;
+}
+
 /* The window becomes the bytes from `at` on, as many as it holds. */
 static omm_err move_window(source *s, uint64_t at) {
-    size_t size = WINDOW_BYTES;
-    if (size > s->size - at) size = (size_t)(s->size - at);
+    const size_t size = source_window_bytes(s->size - at);
     omm_buf_clear(&s->window);
     OMM_TRY(omm_buf_reserve(&s->window, size));
     s->window_at = at;

@@ -197,7 +197,8 @@ static omm_err hash_lines(omm_dataset *data) {
     omm_data_reader *reader = NULL;
     omm_hasher hasher;
     omm_hasher_init(&hasher);
-    OMM_TRY(omm_data_reader_open(&reader, data));
+    const omm_data_reader_options once = {.cache_bytes_max = 1, .no_replies = true};
+    OMM_TRY(omm_data_reader_open(&reader, data, &once));
     omm_err err = OMM_OK;
     for (size_t i = 0; i < data->count && err == OMM_OK; i++) {
         omm_example e;

@@ -38,6 +38,7 @@ static omm_err open_sequence(omm_full *t) {
                                 .lane = t->recipe.seed_lane,
                                 .seq_max = t->recipe.seq_max,
                                 .batch_tokens = t->recipe.batch_tokens,
+                                .cache_bytes_max = t->options.cache_bytes_max,
                                 .listed = t->options.listed};
     return sequence_open(&t->sequence, &options);
 }

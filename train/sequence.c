@@ -6,6 +6,10 @@
 
 #include <string.h>
 
+/* What an omm_arena rounds to, and begins with. */
+#define ARENA_ALIGN ((uint64_t)16)
+#define ARENA_BLOCK_BYTES ((uint64_t)4096)
+
 static omm_err no_memory(size_t count) {
     return omm_raise(OMM_ERR_NOMEM, "no memory for %zu examples", count);
 }
@@ -49,7 +53,22 @@ omm_err sequence_open(sequence *s, const sequence_options *options) {
                          omm_dataset_seq_max(data), options->seq_max);
     OMM_TRY(take_kept(s));
     OMM_TRY(take_memory(s));
-    return omm_data_reader_open(&s->reader, data);
+    const omm_data_reader_options reader = {.cache_bytes_max = options->cache_bytes_max,
+                                            .no_replies = true};
+    return omm_data_reader_open(&s->reader, data, &reader);
+}
+
+/* A batch lies in an arena, which doubles. */
+uint64_t sequence_bytes(const sequence *s) {
+    const uint64_t drawn = s->options.listed ? s->count : 1;
+    const uint64_t lists = (2 * s->count + drawn) * sizeof(uint32_t) +
+                           s->batch_max * (sizeof *s->examples + sizeof(const omm_example *));
+    if (!omm_dataset_is_stream(s->options.data)) return lists;
+    const uint64_t most =
+        s->longest > s->options.batch_tokens ? s->longest : s->options.batch_tokens;
+    const uint64_t names = s->batch_max * 2 * (OMM_DATASET_NAME_BYTES_MAX + ARENA_ALIGN);
+    const uint64_t batch = most * (sizeof(uint32_t) + 1) + s->batch_max * 2 * ARENA_ALIGN + names;
+    return lists + 2 * batch + ARENA_BLOCK_BYTES;
 }
 
 void sequence_close(sequence *s) {

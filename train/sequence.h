@@ -19,6 +19,7 @@ typedef struct sequence_options {
     uint32_t lane;    /* of the shuffle: the recipe's seed_lane */
     uint32_t seq_max; /* examples are cut to this */
     uint32_t batch_tokens;
+    size_t cache_bytes_max; /* of a stream's reader: as omm_data_reader_options */
     bool listed; /* one text of omm/documents.h after the other, instead of all in one shuffle */
 } sequence_options;
 
@@ -39,6 +40,8 @@ typedef struct sequence {
  * seq_max), those of a reader.  Close it also after an error. */
 OMM_CHECKED omm_err sequence_open(sequence *s, const sequence_options *options);
 void sequence_close(sequence *s);
+/* What an open one takes beside its reader, with the batch that was taken from a stream. */
+uint64_t sequence_bytes(const sequence *s);
 
 /* s->batch[*count]: examples from `position` on (epoch * count + place) while their tokens fit, at
  * least one, at most as many as there are; valid until the next call.  Errors: those of a reader. */

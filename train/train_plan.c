@@ -10,6 +10,8 @@
 
 #include <stdio.h>
 
+#define READER_NAMED 100000u /* less is not worth a word */
+
 typedef struct planner {
     const omm_train_plan_options *options;
     omm_lora lora;               /* layout of the adapter */
@@ -18,6 +20,7 @@ typedef struct planner {
     optimizer_sizes state;
     uint64_t projections; /* of GaLore, and its scratch or that of Muon */
     size_t longest;
+    uint64_t reading, cache; /* of examples */
 } planner;
 
 /* ---- parts ----------------------------------------------------------------------------------- */
@@ -58,6 +61,12 @@ static omm_err size_examples(planner *p) {
                                       .batch_tokens = r->batch_tokens};
     omm_err err = sequence_open(&s, &options);
     p->longest = s.longest;
+    if (err == OMM_OK) {
+        omm_data_reader_room room;
+        omm_data_reader_room_of(&room, p->options->data);
+        p->reading = sequence_bytes(&s) + room.reading;
+        p->cache = room.cache;
+    }
     sequence_close(&s);
     return err;
 }
@@ -148,19 +157,30 @@ static omm_err plan_of(omm_train_plan *out, const planner *p, size_t rows, size_
         .logits = sizes.logits,
         .work = sizes.work + omm_compute_bytes(o->threads) + rows * sizeof(float) +
                 steps * (3 * sizeof(float) + sizeof(omm_digest)),
-        .checkpoint = checkpoint_bytes(p)};
+        .checkpoint = checkpoint_bytes(p),
+        .reader = p->reading,
+        .cache = 1};
     const uint64_t held = out->adapter + out->optimizer;
     const uint64_t passing = out->activations + out->logits + out->work + out->checkpoint;
     const uint64_t writing = kept_bytes(&sizes) + out->work + writing_bytes(p);
     out->writing = o->writes && writing > passing ? writing - passing : 0;
-    out->total = held + passing + out->writing;
+    out->total = held + passing + out->writing + out->reader;
     return OMM_OK;
+}
+
+/* A smaller cache costs time for lines that are read again, which is less than anything else costs. */
+static void add_cache(omm_train_plan *out, const planner *p, uint64_t left) {
+    const uint64_t cache = p->cache < left ? p->cache : left;
+    out->reader += cache;
+    out->total += cache;
+    if (cache > 0) out->cache = cache;
 }
 
 omm_err omm_train_plan_make(omm_train_plan *out, const omm_train_plan_options *options) {
     planner p;
     omm_err err = planner_open(&p, options);
     if (err == OMM_OK) err = plan_of(out, &p, rows_max(&p), p.longest, options->checkpoint_layers);
+    if (err == OMM_OK) add_cache(out, &p, UINT64_MAX);
     planner_close(&p);
     return err;
 }
@@ -221,19 +241,21 @@ static omm_err least_of(omm_train_plan *out, const planner *p) {
 
 static omm_err refuse(const planner *p, uint64_t bytes_max) {
     omm_train_plan least;
-    char writing[64] = "";
+    char writing[64] = "", reader[64] = "";
     OMM_TRY(least_of(&least, p));
     if (p->options->full && p->options->writes)
         snprintf(writing, sizeof writing, ", in their place %.1f when the file is written",
                  (double)writing_bytes(p) * 1e-6);
+    if (least.reader > READER_NAMED)
+        snprintf(reader, sizeof reader, ", reading the data %.1f", (double)least.reader * 1e-6);
     return omm_raise(OMM_ERR_CONFIG,
                      "training takes at least %.1f MB (%u tokens at once, all layers computed "
-                     "again; %s %.1f, optimiser %.1f, activations %.1f, logits %.1f%s), and "
+                     "again; %s %.1f, optimiser %.1f, activations %.1f, logits %.1f%s%s), and "
                      "%.1f MB are left for it",
                      (double)least.total * 1e-6, least.micro_tokens,
                      p->options->full ? "weights and gradient" : "adapter",
                      (double)least.adapter * 1e-6, (double)least.optimizer * 1e-6,
-                     (double)least.activations * 1e-6, (double)least.logits * 1e-6, writing,
+                     (double)least.activations * 1e-6, (double)least.logits * 1e-6, reader, writing,
                      (double)bytes_max * 1e-6);
 }
 
@@ -247,6 +269,7 @@ static omm_err fit(omm_train_plan *out, const planner *p, uint64_t bytes_max) {
     if (!fits) OMM_TRY(fewest_layers(&plan, &fits, p, least, bytes_max));
     if (!fits) OMM_TRY(fewest_layers(&plan, &fits, p, p->longest, bytes_max));
     if (!fits) return refuse(p, bytes_max);
+    add_cache(&plan, p, bytes_max - plan.total);
     *out = plan;
     return OMM_OK;
 }

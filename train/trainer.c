@@ -62,7 +62,8 @@ static omm_err take_examples(omm_trainer *t) {
                                 .seed = t->options.seed,
                                 .lane = t->recipe.seed_lane,
                                 .seq_max = t->recipe.seq_max,
-                                .batch_tokens = t->recipe.batch_tokens};
+                                .batch_tokens = t->recipe.batch_tokens,
+                                .cache_bytes_max = t->options.cache_bytes_max};
     return sequence_open(&t->sequence, &options);
 }
 
@@ -77,26 +78,51 @@ static bool same_layout(const omm_lora *a, const omm_lora *b) {
     return true;
 }
 
-/* "rank 4, alpha 16, attn_q,attn_v": for messages. */
-static void describe(char out[160], const omm_lora *x) {
-    size_t used =
-        (size_t)snprintf(out, 160, "rank %u, alpha %g%s", x->spec.rank, (double)x->spec.alpha,
-                         omm_lora_is_uniform(x) ? "" : " (not everywhere)");
-    for (unsigned i = 0; i < OMM_LORA_TARGET_COUNT; i++)
-        if (x->spec.targets & 1U << i)
-            used += (size_t)snprintf(out + used, 160 - used, ", %s",
-                                     omm_lora_target_name((omm_lora_target)i));
+/* "rank 4, alpha 16 (scale 4)", with the alpha that a recipe would say; NULL: "nothing". */
+static void describe(char out[96], const omm_lora_tensor *a, bool rslora) {
+    snprintf(out, 96, "nothing there");
+    if (!a) return;
+    const double rank = (double)a->rows;
+    const double alpha = (double)a->scale * (rslora ? sqrt(rank) : rank);
+    snprintf(out, 96, "rank %u, alpha %.5g%s (scale %.5g)", a->rows, alpha,
+             rslora ? " with rsLoRA" : "", (double)a->scale);
 }
 
-static omm_err check_start(const omm_lora *lora, const omm_lora *start) {
-    char has[160], wanted[160];
+static size_t place_of(const omm_lora_tensor *a) {
+    return (size_t)a->layer * OMM_LORA_TARGET_COUNT + (size_t)a->target;
+}
+
+/* The first pair that only one has, or that both have otherwise. */
+static void first_difference(const omm_lora_tensor **x, const omm_lora_tensor **y,
+                             const omm_lora *a, const omm_lora *b) {
+    size_t i = 0, k = 0;
+    *x = *y = NULL;
+    for (; i < a->tensor_count && k < b->tensor_count; i += 2, k += 2) {
+        *x = &a->tensors[i];
+        *y = &b->tensors[k];
+        if (place_of(*x) < place_of(*y)) *y = NULL;
+        if (*y && place_of(*x) > place_of(*y)) *x = NULL;
+        if (!*x || !*y || (*x)->rows != (*y)->rows || (*x)->scale != (*y)->scale) return;
+    }
+    *x = i < a->tensor_count ? &a->tensors[i] : NULL;
+    *y = k < b->tensor_count ? &b->tensors[k] : NULL;
+}
+
+static omm_err check_start(const omm_lora *lora, const omm_lora *start, bool rslora) {
+    char has[96], wanted[96];
+    const omm_lora_tensor *x = NULL, *y = NULL;
     if (same_layout(lora, start)) return OMM_OK;
-    describe(has, start);
-    describe(wanted, lora);
-    return omm_raise(OMM_ERR_REFUSED_SHAPE,
-                     "the start adapter has %s; the recipe says %s; accepted: the same, or nothing "
-                     "said of them",
-                     has, wanted);
+    first_difference(&x, &y, start, lora);
+    if (!x && !y)
+        return omm_raise(OMM_ERR_REFUSED_SHAPE, "the start adapter is of a model of another shape");
+    describe(has, x, false);
+    describe(wanted, y, rslora);
+    const char *name = x ? x->name : y->name;
+    return omm_raise(
+        OMM_ERR_REFUSED_SHAPE,
+        "%.*s: the start adapter has %s, the recipe says %s; accepted: the same for all "
+        "layers, or nothing said of rank, alpha and targets",
+        (int)(strlen(name) - strlen(".weight.lora_a")), name, has, wanted);
 }
 
 /* The layers, ranks and scales of another adapter. */
@@ -125,7 +151,7 @@ static omm_err take_start(omm_trainer *t, const omm_lora *start) {
     const omm_rng lane = omm_rng_init(seed, OMM_PURPOSE_ADAPTER_INIT, t->recipe.seed_lane, 0);
     const omm_lora *like = t->options.like_start ? start : NULL;
     OMM_TRY(trainer_layout(&t->lora, &t->recipe, shape, like, start ? NULL : &lane));
-    if (start) OMM_TRY(check_start(&t->lora, start));
+    if (start) OMM_TRY(check_start(&t->lora, start, t->recipe.rslora));
     if (start) memcpy(t->lora.values, start->values, t->lora.value_count * sizeof(float));
     if (!omm_all_finite(t->options.compute, t->lora.values, t->lora.value_count))
         return omm_raise(OMM_ERR_NUMERIC, "the start adapter has a value that is not finite");

@@ -372,8 +372,19 @@ static void overflow_names_the_step(rig *r) {
     asked.targets = 1U << OMM_LORA_V;
     options.recipe = &asked;
     CHECK_ERR(omm_trainer_open(&t, &options), OMM_ERR_REFUSED_SHAPE);
-    CHECK(strstr(omm_err_sentence(), ", alpha 17, q, k, v, o, gate, up, down; the recipe says rank "
-                                     "3, alpha 16, v; accepted: the same, or nothing said"));
+    CHECK(strstr(omm_err_sentence(), "blk.0.attn_q: the start adapter has rank "));
+    CHECK(strstr(omm_err_sentence(), ", the recipe says nothing there; accepted: the same"));
+    asked = r->base.recipe; /* one pair in the middle is another: it is named, with both numbers */
+    set_alpha(&start, asked.alpha);
+    start.tensors[6].scale = start.tensors[7].scale = 4 * start.tensors[6].scale;
+    asked.rslora = true;
+    CHECK_ERR(omm_trainer_open(&t, &options), OMM_ERR_REFUSED_SHAPE);
+    CHECK(strstr(omm_err_sentence(), "alpha 16 with rsLoRA (scale "));
+    asked.rslora = false;
+    CHECK_ERR(omm_trainer_open(&t, &options), OMM_ERR_REFUSED_SHAPE);
+    CHECK(strstr(omm_err_sentence(), "blk.0.attn_output: the start adapter has rank "));
+    CHECK(strstr(omm_err_sentence(), ", alpha 64 (scale "));
+    CHECK(strstr(omm_err_sentence(), ", alpha 16 (scale "));
     CHECK(!t);
     omm_lora_fini(&start);
 }

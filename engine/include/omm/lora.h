@@ -157,6 +157,8 @@ OMM_CHECKED omm_err omm_lora_fold(bool *rounded, omm_lora *lora, bool rounding);
  * gradient, is as it was.  B of pairs without `own_scale` stays; others are rounded once where the factor is no power
  * of two.  Errors: NUMERIC (a value leaves the range of f32, named; then nothing has changed). */
 OMM_CHECKED omm_err omm_lora_unfold(omm_lora *lora);
+/* The same where that rounds no value; *left pairs stay as they are, with their `own_scale`. */
+void omm_lora_unfold_exact(size_t *left, omm_lora *lora);
 
 /* The adapter in the tensors that the model's file has (shape.fused), as llama.cpp and PEFT want it: A
  * of q, k, v one below the other, B with each in its block; one A where all have the same.  `in` is

@@ -15,8 +15,25 @@
 
 typedef struct omm_data_reader omm_data_reader;
 
-/* Borrows `data`.  Errors: NOMEM, NOT_FOUND, IO, MISMATCH (the file is not the one indexed). */
-OMM_CHECKED omm_err omm_data_reader_open(omm_data_reader **out, const omm_dataset *data);
+/* Zeroed: as the data set was opened, with replies. */
+typedef struct omm_data_reader_options {
+    size_t
+        cache_bytes_max; /* of a stream, instead of the data set's; 1: none.  Never what is read */
+    bool no_replies;     /* of a stream: `reply` is NULL, what training needs is the rest */
+} omm_data_reader_options;
+
+/* What reading takes beside what was taken and not yet released; from memory: nothing.  The cache counts what
+ * no_replies leaves. */
+typedef struct omm_data_reader_room {
+    uint64_t reading; /* a window over the file, one line of it as JSON and as tokens */
+    uint64_t cache;   /* at most, and all that the examples could fill */
+} omm_data_reader_room;
+void omm_data_reader_room_of(omm_data_reader_room *out, const omm_dataset *data);
+
+/* Borrows `data`; `options` may be NULL.  Errors: NOMEM, NOT_FOUND, IO, MISMATCH (the file is not the one
+ * indexed). */
+OMM_CHECKED omm_err omm_data_reader_open(omm_data_reader **out, const omm_dataset *data,
+                                         const omm_data_reader_options *options);
 void omm_data_reader_close(omm_data_reader *reader);
 
 /* Example `index`; its pointers are valid until the next release.  Errors: NOMEM, TOO_BIG (over

@@ -71,6 +71,7 @@ typedef struct omm_full_options {
     bool (*cancelled)(void *ud); /* asked before every micro-batch; NULL: never */
     void *ud;
     uint32_t micro_tokens, checkpoint_layers; /* as those of omm_trainer_options */
+    size_t cache_bytes_max;                   /* as that of omm_trainer_options */
 } omm_full_options;
 
 /* Errors: CONFIG (recipe, galore, muon), NOT_FOUND (no examples), TOO_BIG (weights), NUMERIC (a weight is not finite),

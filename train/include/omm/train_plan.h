@@ -10,10 +10,12 @@
  *                int8, the log of steps
  *   checkpoint   the file while it is written, beside all of these
  *   writing      what writing adapter or model takes in the end, beyond what is given back by then
+ *   reader       the order of the examples; of a stream the window over the file, one line of it while it becomes
+ *                tokens, the batch, and (cache) the examples that it keeps
  *
- * Weights, vocabulary and data are the caller's.  Two things change memory and never the result: how
- * many layers keep their input alone and are computed again in backward, and the tokens of a
- * micro-batch.
+ * Weights, vocabulary and data are the caller's.  Three things change memory and never the result: how
+ * many layers keep their input alone and are computed again in backward, the tokens of a
+ * micro-batch, and the cache of a stream's reader.
  *
  * Depends on: trainer.  Threads: no shared state.
  */
@@ -47,19 +49,20 @@ typedef struct omm_train_plan {
     uint32_t micro_tokens, checkpoint_layers; /* for omm_trainer_options */
     uint32_t longest;                         /* tokens of the longest example */
     uint64_t parameters;                      /* of the adapter, cores or all weights */
-    uint64_t adapter, optimizer, activations, logits, work, checkpoint, writing; /* bytes */
-    uint64_t total;                                                              /* their sum */
+    uint64_t adapter, optimizer, activations, logits, work, checkpoint, writing, reader; /* bytes */
+    uint64_t total; /* their sum */
+    uint64_t cache; /* of `reader`, for omm_trainer_options: at least 1 */
 } omm_train_plan;
 
 /* Errors: CONFIG (recipe), NOT_FOUND (no examples), NOMEM. */
 OMM_CHECKED omm_err omm_train_plan_make(omm_train_plan *out, const omm_train_plan_options *options);
 /* The same within bytes_max.  The first of these that fits, because it costs least time: micro-batches
  * of fewer tokens, down to OMM_TRAIN_PLAN_MICRO_TOKENS or the longest example; layers computed again, as
- * few as are needed; micro-batches of one example.
+ * few as are needed; micro-batches of one example.  What is left then is the cache of a stream's reader.
  * Errors: as above; CONFIG (nothing fits: says the least). */
 OMM_CHECKED omm_err omm_train_plan_fit(omm_train_plan *out, const omm_train_plan_options *options,
                                        uint64_t bytes_max);
-/* The least: one example at a time, all layers computed again; and in *longest the most tokens to which
+/* The least: one example at a time, all layers computed again, no cache; and in *longest the most tokens to which
  * examples may be cut so that the least is within bytes_max, 0: none.  Errors: as omm_train_plan_make. */
 OMM_CHECKED omm_err omm_train_plan_least(omm_train_plan *out, uint32_t *longest,
                                          const omm_train_plan_options *options, uint64_t bytes_max);

@@ -55,6 +55,9 @@ typedef struct omm_trainer_options {
     uint32_t
         checkpoint_layers; /* so many from the first keep their input alone and compute the rest
                                       again in backward: memory and time, never the result */
+    size_t
+        cache_bytes_max; /* of examples that were read from a stream; 0: as it was opened.  Never the
+                               result */
     struct omm_train_watch *watch; /* borrowed; NULL: time is not measured */
 } omm_trainer_options;
 

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""What train, adapter and pretrain do with files: an adapter with alphas of its own goes to PEFT and back byte for byte, with them; what
+cannot says so; no input is taken for a checkpoint, no file is named twice, an ended run's last event says what is kept; pretrain prints
+its keys.
+
+usage: train_files_test.py SOURCE_DIR MESHMIND
+"""
+import json, os, pathlib, re, signal, subprocess, sys, tempfile
+
+from live import check
+
+SOURCE = pathlib.Path(sys.argv[1]).resolve()
+MESHMIND = pathlib.Path(sys.argv[2]).resolve()
+BASE = SOURCE / "scenarios" / "base"
+MODEL = BASE / "openmeshmind-tiny-F16.gguf"
+
+
+def run(*args, code=0):
+    done = subprocess.run([MESHMIND, *map(str, args)], capture_output=True, text=True, timeout=600)
+    check(done.returncode == code, f"{args}: exit {done.returncode}, not {code}: {done.stderr}")
+    return done
+
+
+def train(*args, code=0, steps=1):
+    return run("train", "-m", MODEL, "-d", "train.jsonl", "--steps", steps, "--warmup", 0, "--batch", 128, "--micro", 128, "-t", 1, *args, code=code)
+
+
+def says(done, *words):
+    for word in words:
+        check(word in done.stderr, f"'{word}' is not said: {done.stderr}")
+
+
+def same_folder(a, b):
+    return all((a / name).read_bytes() == (b / name).read_bytes() for name in ("adapter_config.json", "adapter_model.safetensors"))
+
+
+def round_trips(folder):
+    """File, folder, file, folder: equal bytes; and training goes on the same way from either file."""
+    shape = ["--targets", "attn_q,attn_k,ffn_*", "--rank-pattern", "ffn_*=4,blk.0.*=2"]
+    for alphas in ("ffn_*=8,blk.0.attn_q=4", "ffn_*=8,blk.1.attn_q=4"):
+        train(*shape, "--alpha-pattern", alphas, "-o", "a.gguf")
+        check("exact" in run("adapter", "export", "a.gguf", "-m", MODEL, "-o", "first").stdout, "export is not exact")
+        config = json.loads((folder / "first" / "adapter_config.json").read_text())
+        check(config["alpha_pattern"].get("model.layers.1.mlp.up_proj") == 8 and 4 in (config["lora_alpha"], *config["alpha_pattern"].values()), f"{config}")
+        check("exact" in run("adapter", "import", "first", "-m", MODEL, "-o", "b.gguf").stdout, "import is not exact")
+        check((folder / "a.gguf").read_bytes() == (folder / "b.gguf").read_bytes(), "there and back is another file")
+        run("adapter", "export", "b.gguf", "-m", MODEL, "-o", "second")
+        check(same_folder(folder / "first", folder / "second"), "back and there is another folder")
+    shown = json.loads(run("adapter", "show", "b.gguf", "--json").stdout)["pairs"]
+    (pair,) = [p for p in shown if p["layer"] == 1 and p["target"] == "q"]
+    check((pair["scale"], pair["trained_scale"]) == (2, 0.5), f"{pair}")
+    check(re.search(r"blk\.1\.attn_q +8 +2 +0\.5 ", run("adapter", "show", "b.gguf", "--tensors").stdout), "the table has no trained scale")
+    train(*shape, "--alpha-pattern", "ffn_*=7", "-o", "c.gguf")
+    lost = run("adapter", "export", "c.gguf", "-m", MODEL, "-o", "third").stdout
+    check("exact" not in lost and "are lost" in lost, lost)
+    says(run("adapter", "show", "empty", code=2), "adapter_config.json", "adapter_model.safetensors")
+
+
+def refusals(folder):
+    says(train("--start", "a.gguf", "--rank", 2, "--targets", "v", "-o", "x.gguf", code=3), "blk.0.attn_q: ", "rank 2, alpha 16 (scale 8), the recipe says nothing there")
+    says(train("--start", "a.gguf", "--rslora", "-o", "x.gguf", code=3), "alpha 16 with rsLoRA (scale 5.6569)")
+    before = {name: (folder / name).read_bytes() for name in ("train.jsonl", "held.jsonl", "a.gguf")}
+    for name, option in (("train.jsonl", "--data"), ("held.jsonl", "--eval"), ("a.gguf", "--start"), (MODEL, "--model")):
+        says(train("--eval", "held.jsonl", "--start", "a.gguf", "-o", "x.gguf", "--checkpoint", name, code=2), f"--checkpoint is {option}")
+    check(all((folder / name).read_bytes() == text for name, text in before.items()), "an input has changed")
+    says(train("-d", "held.jsonl", "-o", "x.gguf", code=2), "given twice", "-d")
+    says(run("train", "-m", "a.gguf", "-d", "train.jsonl", "-o", "x.gguf", code=3), "--start")
+    says(train("--start", "a.gguf=1e30", "--eval", "held.jsonl", "-o", "x.gguf", code=3), "before step 1", "held.jsonl", "a.gguf=1e30")
+    check(not (folder / "x.gguf").exists(), "a refused run has written")
+    train("--targets", "attn_q, attn_v ,ffn_up", "-o", "spaced.gguf")
+    train("--targets", "attn_q,attn_v,ffn_up", "-o", "plain.gguf")
+    check((folder / "spaced.gguf").read_bytes() == (folder / "plain.gguf").read_bytes(), "spaces make another adapter")
+
+
+def events_of(text):
+    return [json.loads(line) for line in text.splitlines() if '"event"' in line]
+
+
+def events(folder):
+    done = train("-o", "k.gguf", "--checkpoint", "k.ck", "--checkpoint-every", 2, "--json", steps=4)
+    kept = [(e["step"], e["file"]) for e in events_of(done.stdout) if e["event"] == "checkpoint"]
+    check((2, "k.ck") in kept and kept[-1] == (4, "k.ck"), f"checkpoints: {kept}")
+    says(train("--full", "--checkpoint", "k.ck", "--resume", "-o", "f.gguf", code=3, steps=4), "made without --full?")
+    for keeps in (["--checkpoint", "i.ck"], []):
+        command = [MESHMIND, "train", "-m", MODEL, "-d", "train.jsonl", "--steps", "5000", "--warmup", "0", "--batch", "128", "-t", "1", "-o", "i.gguf", "--json", *keeps]
+        running = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        running.stdout.readline()
+        running.send_signal(signal.SIGTERM)
+        last = events_of(running.communicate(timeout=300)[0])[-1]
+        check(last["event"] == "interrupted" and last["steps"] == 5000 and last["kept"] == (keeps[1] if keeps else None), f"last event: {last}")
+
+
+def pretraining(folder):
+    keys = run("pretrain", "--keys").stdout
+    documented = (SOURCE / "docs" / "training.md").read_text()
+    for key in ("vocabulary.control", "model.start", "training.order", "training.unseen_spread", "valid_every"):
+        check(re.search(rf"^{re.escape(key)}: .* - .", keys, re.M), f"{key} is not described: {keys}")
+    check("pretrain --keys" in documented, "docs/training.md does not say where the keys are")
+    says(run("pretrain", BASE / "pretrain.yaml", "-o", "p.gguf", code=2), "pretrain.yaml", "vocabulary.txt", "--data", "tools/make_base.sh")
+    text = (BASE / "pretrain.yaml").read_text()
+    (folder / "chat_template.jinja").write_text((BASE / "chat_template.jinja").read_text())
+    (folder / "vocabulary.txt").write_text("the mesh learns a word\n" * 400)
+    (folder / "bad.yaml").write_text(text.replace('eos: "<|im_end|>"', 'eos: "<|end|>"'))
+    says(run("pretrain", "bad.yaml", "-o", "p.gguf", code=2), "bad.yaml", "vocabulary.eos", "<|end|>", "accepted")
+
+
+with tempfile.TemporaryDirectory(prefix="omm-train-files-") as name:
+    folder = pathlib.Path(name)
+    os.chdir(folder)
+    lines = (BASE / "train.jsonl").read_text().splitlines(True)
+    (folder / "train.jsonl").write_text("".join(lines[:12]))
+    (folder / "held.jsonl").write_text("".join(lines[12:14]))
+    (folder / "empty").mkdir()
+    round_trips(folder)
+    refusals(folder)
+    events(folder)
+    pretraining(folder)
