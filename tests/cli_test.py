@@ -439,7 +439,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     if left and os.path.exists("/proc/self/fd"):
         failures.append(f"synth, killed: {left}")
 expect(["inspect", "README.md"], 3, "README.md is not a GGUF file")
-expect(["pretrain", "scenarios/base/pretrain.yaml"], 2, "--out is needed")
+expect(["pretrain", "scenarios/base/pretrain.yaml"], 2, "CONFIG and --out are needed")
 expect(["pretrain", "/nowhere.yaml", "--out", "/tmp/x.gguf"], 2, "/nowhere.yaml")
 expect(["pretrain", "README.md", "--out", "/tmp/x.gguf"], 2, "README.md:")
 expect(["pretrain", "scenarios/base/pretrain.yaml", "--out", "/tmp/x.gguf", "--resume"], 2, "needs --checkpoint")
@@ -1030,7 +1030,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         chosen.append((memory["checkpoint_layers"], -memory["micro_tokens"]))
         order = list(chosen)
         parts = sum(memory[part + "_bytes"] for part in ("before", "weights", "adapter", "optimizer", "activations", "logits", "work", "held_out",
-                                                         "loading_more", "checkpoint", "writing"))
+                                                         "loading_more", "checkpoint", "writing", "reader"))
         if memory["planned_bytes"] > limit * 1000000 or parts != memory["planned_bytes"]:
             failures.append(f"train --max-memory-mb {limit}: {memory}")
     chosen.sort(key=lambda c: c[1])  # stable: with as many tokens at once, more and more layers

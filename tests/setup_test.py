@@ -57,8 +57,10 @@ class Home:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen
 
     def full(self, *more):
-        return ["setup", "--coordinator", "tcp://127.0.0.1:9", "--coordinator-key", KEY, "--model", MODEL, "--data",
-                "my data.jsonl", "--hours", "always", "--cpu", "50", "--memory-mb", "0", *more]
+        """With `more`, which may have others of these."""
+        usual = {"--coordinator": "tcp://127.0.0.1:9", "--coordinator-key": KEY, "--model": MODEL, "--data": "my data.jsonl",
+                 "--hours": "always", "--cpu": "50", "--memory-mb": "0"}
+        return ["setup", *(word for option in usual.items() if option[0] not in more for word in option), *more]
 
 
 def asks_what_it_says(home):
