@@ -116,8 +116,8 @@ static omm_err export(const char *path, const convert_args *a) {
         printf("%zu values in %zu layers, exact\n", lora.value_count, lora.tensor_count / 2);
     else if (err == OMM_OK)
         printf("%zu values in %zu layers, the same products; the alphas that %zu of the layers "
-               "were trained "
-               "with are lost (B would be rounded): training that goes on from it moves them "
+               "were trained with are lost (B would be rounded): training that goes on from it "
+               "moves them "
                "differently\n",
                lora.value_count, lora.tensor_count / 2, lost);
     omm_lora_fini(&lora);

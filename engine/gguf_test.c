@@ -467,6 +467,15 @@ static void one_tensor(const char *name, uint64_t columns, uint64_t rows, uint32
     end(&m, data_bytes, wanted, name);
 }
 
+/* One of `rows` rows and one of two, where they say that they lie in so many bytes. */
+static void two_tensors(uint64_t rows, uint64_t one, uint64_t two, size_t bytes, const char *what) {
+    maker m;
+    begin(&m, 3, 2, 0);
+    info(&m, "one", 4, rows, OMM_GGML_F32, one);
+    info(&m, "two", 4, 2, OMM_GGML_F32, two);
+    end(&m, bytes, OMM_ERR_FORMAT, what);
+}
+
 static void test_refuse_tensors(void) {
     char name64[65];
     memset(name64, 'n', 64);
@@ -496,18 +505,9 @@ static void test_refuse_tensors(void) {
     info(&m, "twice", 4, 2, OMM_GGML_F32, 0);
     info(&m, "twice", 4, 2, OMM_GGML_F32, 32);
     end(&m, 64, OMM_ERR_FORMAT, "tensor twice");
-    begin(&m, 3, 2, 0);
-    info(&m, "one", 4, 2, OMM_GGML_F32, 32);
-    info(&m, "two", 4, 2, OMM_GGML_F32, 0);
-    end(&m, 64, OMM_ERR_FORMAT, "tensors out of order");
-    begin(&m, 3, 2, 0);
-    info(&m, "one", 4, 2, OMM_GGML_F32, 0);
-    info(&m, "two", 4, 2, OMM_GGML_F32, 0);
-    end(&m, 64, OMM_ERR_FORMAT, "two tensors at one offset");
-    begin(&m, 3, 2, 0);
-    info(&m, "one", 4, 4, OMM_GGML_F32, 0);
-    info(&m, "two", 4, 2, OMM_GGML_F32, 32);
-    end(&m, 96, OMM_ERR_FORMAT, "the second begins within the first");
+    two_tensors(2, 32, 0, 64, "tensors out of order");
+    two_tensors(2, 0, 0, 64, "two tensors at one offset");
+    two_tensors(4, 0, 32, 96, "the second begins within the first");
     begin(&m, 3, 3, 0);
     info(&m, "one", 4, 2, OMM_GGML_F32, 0);
     info(&m, "two", 4, 2, OMM_GGML_F32, 32);

@@ -80,7 +80,7 @@ def events(folder):
     done = train("-o", "k.gguf", "--checkpoint", "k.ck", "--checkpoint-every", 2, "--json", steps=4)
     kept = [(e["step"], e["file"]) for e in events_of(done.stdout) if e["event"] == "checkpoint"]
     check((2, "k.ck") in kept and kept[-1] == (4, "k.ck"), f"checkpoints: {kept}")
-    says(train("--full", "--checkpoint", "k.ck", "--resume", "-o", "f.gguf", code=3, steps=4), "made without --full?")
+    says(train("--full", "--checkpoint", "k.ck", "--resume", "-o", "f.gguf", code=3, steps=4), "not a checkpoint of training over all weights (--full)")
     for keeps in (["--checkpoint", "i.ck"], []):
         command = [MESHMIND, "train", "-m", MODEL, "-d", "train.jsonl", "--steps", "5000", "--warmup", "0", "--batch", "128", "-t", "1", "-o", "i.gguf", "--json", *keeps]
         running = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -22,7 +22,7 @@ static const checkpoint_kind s_kind = {.magic = {'O', 'M', 'M', 'T'},
                                        .version = 3,
                                        .bytes_min = CHECKPOINT_FIXED_BYTES + OMM_RECIPE_BYTES +
                                                     2 * DIGEST_BYTES,
-                                       .name = "a checkpoint of LoRA training"};
+                                       .name = "a checkpoint of LoRA training (without --full)"};
 
 static size_t checkpoint_bytes(const omm_trainer *t, uint32_t step) {
     return checkpoint_head_bytes(&t->recipe, step) + DIGEST_BYTES * ((size_t)step + 1) +

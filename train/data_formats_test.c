@@ -549,6 +549,24 @@ static void same_caches(const omm_dataset *memory, const omm_dataset *stream) {
     }
 }
 
+/* The windows of a text that lie in one piece of it: the first makes it, however little is kept. */
+static void piece_is_made_once(const omm_dataset *stream) {
+    const omm_data_reader_options options = {.cache_bytes_max = 1};
+    omm_data_reader *reader = NULL;
+    size_t asked[2];
+    if (!omm_data_format_is_text(omm_dataset_totals(stream)->format)) return;
+    CHECK_OK(omm_data_reader_open(&reader, stream, &options));
+    for (size_t i = 0; i < 2; i++) {
+        omm_example e;
+        asked[i] = omm_mem_asked();
+        CHECK_OK(omm_data_reader_take(reader, &e, i));
+        asked[i] = omm_mem_asked() - asked[i];
+        omm_data_reader_release(reader);
+    }
+    CHECK(asked[0] > OMM_DATASET_PIECE_BYTES_MAX && asked[1] < OMM_DATASET_PIECE_BYTES_MAX / 4);
+    omm_data_reader_close(reader);
+}
+
 static void same_file(const char *path, omm_dataset_options o) {
     omm_dataset *memory = NULL, *stream = NULL;
     CHECK_OK(omm_dataset_load(&memory, path, s_tokenizer, &o));
@@ -557,6 +575,7 @@ static void same_file(const char *path, omm_dataset_options o) {
         CHECK_OK(omm_dataset_stream(&stream, path, s_tokenizer, &o));
         same_data(memory, stream, i ? 101 : 1);
         if (i == 0) same_caches(memory, stream);
+        piece_is_made_once(stream);
         if (i == 0) same_parts(memory, stream, false);
         if (i == 0) same_parts(memory, stream, true);
         omm_dataset_close(stream);

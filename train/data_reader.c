@@ -134,6 +134,13 @@ static size_t cache_bytes_max(const omm_dataset *data) {
     return asked ? asked : CACHE_BYTES_DEFAULT;
 }
 
+/* A text's windows are cut out of pieces, which are made whole: the last one stays, or each of its windows would make it
+ * again. */
+static size_t least_ring(const omm_dataset *data) {
+    const bool is_text = omm_data_format_is_text(data->stream->options.format);
+    return is_text ? block_bytes(OMM_DATASET_PIECE_BYTES_MAX, false, 0) : 0;
+}
+
 /* Of a text's windows each is counted with its own tokens: a piece has no more than all of its windows. */
 void omm_data_reader_room_of(omm_data_reader_room *out, const omm_dataset *data) {
     *out = (omm_data_reader_room){0};
@@ -145,8 +152,8 @@ void omm_data_reader_room_of(omm_data_reader_room *out, const omm_dataset *data)
         all += block_bytes(entry_tokens(e), has_mask, (size_t)2 * (OMM_DATASET_NAME_BYTES_MAX + 1));
         if (entry_bytes(e) > line) line = entry_bytes(e);
     }
-    const size_t most = cache_bytes_max(data);
-    out->reading = source_window_bytes(data->stream->identity.size) +
+    const size_t most = cache_bytes_max(data), least = least_ring(data);
+    out->reading = source_window_bytes(data->stream->identity.size) + least +
                    slot_count(data) * sizeof(slot) + line * LINE_BYTES_EACH + LINE_BYTES_LEAST;
     out->cache = all < most ? all : most;
 }
@@ -161,7 +168,7 @@ static omm_err open_stream(omm_data_reader *r) {
     omm_data_reader_room room; /* a larger ring would never be full */
     omm_data_reader_room_of(&room, r->data);
     const size_t asked = r->options.cache_bytes_max;
-    r->ring.size = asked && asked < room.cache ? asked : (size_t)room.cache;
+    r->ring.size = least_ring(r->data) + (asked && asked < room.cache ? asked : (size_t)room.cache);
     return r->slots ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "no memory for a reader");
 }
 

@@ -21,11 +21,11 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "little endian only");
 
 #define DIGEST_BYTES 32u
 
-static const checkpoint_kind s_kind = {.magic = {'O', 'M', 'M', 'F'},
-                                       .version = 3,
-                                       .bytes_min =
-                                           CHECKPOINT_FIXED_BYTES + OMM_RECIPE_BYTES + DIGEST_BYTES,
-                                       .name = "a checkpoint of training over all weights"};
+static const checkpoint_kind s_kind = {
+    .magic = {'O', 'M', 'M', 'F'},
+    .version = 3,
+    .bytes_min = CHECKPOINT_FIXED_BYTES + OMM_RECIPE_BYTES + DIGEST_BYTES,
+    .name = "a checkpoint of training over all weights (--full)"};
 
 /* --- checkpoint ------------------------------------------------------------------------------ */
 

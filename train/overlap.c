@@ -91,7 +91,7 @@ static omm_err mark_all(omm_marks *marks, const omm_dataset *data, uint32_t toke
 
 static omm_err meet_all(const omm_marks *marks, const omm_dataset *data, uint32_t tokens) {
     omm_data_reader *reader = NULL;
-    /* each example once: nothing of it is asked for again */
+    /* each example once, in order */
     const omm_data_reader_options once = {.cache_bytes_max = 1, .no_replies = true};
     omm_err err = omm_data_reader_open(&reader, data, &once);
     for (size_t i = 0; err == OMM_OK && i < omm_dataset_count(data); i++) {

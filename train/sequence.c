@@ -6,10 +6,6 @@
 
 #include <string.h>
 
-/* What an omm_arena rounds to, and begins with. */
-#define ARENA_ALIGN ((uint64_t)16)
-#define ARENA_BLOCK_BYTES ((uint64_t)4096)
-
 static omm_err no_memory(size_t count) {
     return omm_raise(OMM_ERR_NOMEM, "no memory for %zu examples", count);
 }
@@ -66,9 +62,10 @@ uint64_t sequence_bytes(const sequence *s) {
     if (!omm_dataset_is_stream(s->options.data)) return lists;
     const uint64_t most =
         s->longest > s->options.batch_tokens ? s->longest : s->options.batch_tokens;
-    const uint64_t names = s->batch_max * 2 * (OMM_DATASET_NAME_BYTES_MAX + ARENA_ALIGN);
-    const uint64_t batch = most * (sizeof(uint32_t) + 1) + s->batch_max * 2 * ARENA_ALIGN + names;
-    return lists + 2 * batch + ARENA_BLOCK_BYTES;
+    const uint64_t names = s->batch_max * 2 * (OMM_DATASET_NAME_BYTES_MAX + OMM_ARENA_ALIGN);
+    const uint64_t batch =
+        most * (sizeof(uint32_t) + 1) + s->batch_max * 2 * OMM_ARENA_ALIGN + names;
+    return lists + 2 * batch + OMM_ARENA_BLOCK_BYTES;
 }
 
 void sequence_close(sequence *s) {

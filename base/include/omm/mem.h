@@ -44,6 +44,10 @@ void omm_mem_give_back_large(void);
 /* What is free in the C library's heap goes back to the machine, where the library can do that.  Any thread. */
 void omm_mem_trim(void);
 
+/* What an arena rounds each allocation up to; and its first block, each next one being as large as all before. */
+#define OMM_ARENA_ALIGN 16u
+#define OMM_ARENA_BLOCK_BYTES 4096u
+
 /* An arena: many allocations, freed at once.  Blocks come from omm_alloc. */
 typedef struct omm_arena {
     void *block;      /* newest block, linked to the older ones */
