@@ -8,6 +8,7 @@
 #include "test_model.h"
 #include "trainer_internal.h"
 
+#include "omm/data_reader.h"
 #include "omm/mem.h"
 #include "omm/train_plan.h"
 
@@ -282,6 +283,35 @@ static void plans_fit(const test_rig *rig) {
     CHECK_ERR(omm_train_plan_fit(&last, &o, least.total - 1), OMM_ERR_CONFIG);
 }
 
+/* What reads a stream, and what it keeps: all where there is room, else what training leaves. */
+static void plans_count_readers(const test_rig *rig) {
+    char path[512];
+    omm_recipe recipe = omm_recipe_default();
+    omm_train_plan full, least, plan;
+    omm_data_reader_room room;
+    omm_dataset *stream = NULL;
+    uint32_t longest = 0;
+    recipe.seq_max = 64;
+    const omm_dataset_options lines = {.client_default = "local", .seq_max = 64};
+    test_path(path, "scenarios/base/train.jsonl");
+    CHECK_OK(omm_dataset_stream(&stream, path, rig->tokenizer, &lines));
+    omm_data_reader_room_of(&room, stream);
+    const omm_train_plan_options o = {
+        .model = &rig->model, .recipe = &recipe, .data = stream, .threads = 1};
+    CHECK_OK(omm_train_plan_make(&full, &o));
+    CHECK_OK(omm_train_plan_least(&least, &longest, &o, 0));
+    /* A batch that is taken: its ids and mask. */
+    const uint64_t reading = room.reading + (uint64_t)recipe.batch_tokens * (sizeof(uint32_t) + 1);
+    CHECK(room.cache > 4 && full.cache == room.cache);
+    CHECK(least.reader >= reading && full.reader == least.reader + room.cache);
+    CHECK_OK(omm_train_plan_fit(&plan, &o, full.total - room.cache / 4));
+    CHECK(plan.total == full.total - room.cache / 4 && plan.micro_tokens == full.micro_tokens);
+    CHECK_EQ(plan.cache, room.cache - room.cache / 4);
+    CHECK_OK(omm_train_plan_fit(&plan, &o, least.total));
+    CHECK(plan.total == least.total && plan.cache == 1);
+    omm_dataset_close(stream);
+}
+
 /* Bases of which only something is quantised can be trained in int8. */
 static void one_is_enough(const test_rig *rig, omm_recipe *recipe) {
     static const char *const plain[][2] = {{"blk.0", "token_embd"},
@@ -365,6 +395,7 @@ static void plans_count_options(const test_rig *rig) {
     plans_count_int8(rig);
     plan_of_writing(rig);
     plans_fit(rig);
+    plans_count_readers(rig);
 }
 
 int main(void) {
