@@ -287,21 +287,25 @@ static void plans_fit(const test_rig *rig) {
 static void plans_count_readers(const test_rig *rig) {
     char path[512];
     omm_recipe recipe = omm_recipe_default();
-    omm_train_plan full, least, plan;
+    omm_train_plan full, least, plan, of_memory;
     omm_data_reader_room room;
-    omm_dataset *stream = NULL;
+    omm_dataset *stream = NULL, *memory = NULL;
     uint32_t longest = 0;
     recipe.seq_max = 64;
     const omm_dataset_options lines = {.client_default = "local", .seq_max = 64};
     test_path(path, "scenarios/base/train.jsonl");
     CHECK_OK(omm_dataset_stream(&stream, path, rig->tokenizer, &lines));
+    CHECK_OK(omm_dataset_load(&memory, path, rig->tokenizer, &lines));
     omm_data_reader_room_of(&room, stream);
-    const omm_train_plan_options o = {
-        .model = &rig->model, .recipe = &recipe, .data = stream, .threads = 1};
+    omm_train_plan_options o = {
+        .model = &rig->model, .recipe = &recipe, .data = memory, .threads = 1};
+    CHECK_OK(omm_train_plan_make(&of_memory, &o));
+    o.data = stream;
     CHECK_OK(omm_train_plan_make(&full, &o));
     CHECK_OK(omm_train_plan_least(&least, &longest, &o, 0));
-    /* A batch that is taken: its ids and mask. */
-    const uint64_t reading = room.reading + (uint64_t)recipe.batch_tokens * (sizeof(uint32_t) + 1);
+    /* The order as for data in memory, and a batch that was taken: its ids and mask. */
+    const uint64_t batch = (uint64_t)recipe.batch_tokens * (sizeof(uint32_t) + 1);
+    const uint64_t reading = of_memory.reader + room.reading + batch;
     CHECK(room.cache > 4 && full.cache == room.cache);
     CHECK(least.reader >= reading && full.reader == least.reader + room.cache);
     CHECK_OK(omm_train_plan_fit(&plan, &o, full.total - room.cache / 4));
@@ -310,6 +314,7 @@ static void plans_count_readers(const test_rig *rig) {
     CHECK_OK(omm_train_plan_fit(&plan, &o, least.total));
     CHECK(plan.total == least.total && plan.cache == 1);
     omm_dataset_close(stream);
+    omm_dataset_close(memory);
 }
 
 /* Bases of which only something is quantised can be trained in int8. */
