@@ -211,8 +211,12 @@ static gemm_rows rows_of(float *room, const gemm_job *job, size_t m, size_t rows
 /* Columns of B for the tiles of a block, vector j of step k at b + j * vec + k * step. */
 typedef struct gemm_panel {
     const float *b;
-    size_t vec, step, vectors;
+    size_t vec, step;
 } gemm_panel;
+
+static size_t vectors_of(size_t columns) {
+    return (columns + VL - 1) / VL;
+}
 
 /* A tile that hangs over the edge of c, or is folded into it: computed aside. */
 static void tile_aside(const gemm_job *job, float *aside, size_t mr, size_t kc, const float *a,
@@ -221,7 +225,8 @@ static void tile_aside(const gemm_job *job, float *aside, size_t mr, size_t kc, 
     const bool zero = fresh || job->fold_tokens;
     for (size_t i = 0; i < mr && !zero; i++)
         memcpy(aside + i * GEMM_NC, c + i * job->ldc, columns * sizeof *c);
-    s_tiles[p->vectors - 1][mr - 1](kc, a, lda, p->b, p->vec, p->step, aside, GEMM_NC, zero);
+    s_tiles[vectors_of(columns) - 1][mr - 1](kc, a, lda, p->b, p->vec, p->step, aside, GEMM_NC,
+                                             zero);
     for (size_t i = 0; i < mr; i++) {
         float *to = c + i * job->ldc;
         const float *from = aside + i * GEMM_NC;
@@ -239,24 +244,27 @@ static void tile_ahead(const float *c, size_t ldc, size_t rows, size_t columns) 
         for (size_t j = 0; j < columns; j += VL) __builtin_prefetch(c + i * ldc + j, 1, 3);
 }
 
-/* All rows of a block over one panel: columns n .. n + columns, steps k0 .. k0 + kc. */
+/* All rows of a block over one panel: columns n .. n + columns, steps k0 .. k0 + kc.  Of a symmetric product's c
+ * neither tiles nor vectors that lie above the diagonal are computed. */
 static void block_tiles(const gemm_job *job, gemm_rows from, float *panel, size_t m, size_t rows,
                         size_t n, size_t columns, size_t k0, size_t kc) {
     float *aside = panel + GEMM_KC * GEMM_NC;
-    gemm_panel p = {.vectors = (columns + VL - 1) / VL};
-    p.b = panel_make(panel, &p.vec, &p.step, job, n, p.vectors, k0, kc);
+    gemm_panel p = {0};
+    p.b = panel_make(panel, &p.vec, &p.step, job, n, vectors_of(columns), k0, kc);
     const bool whole = columns % VL == 0 && !job->fold_tokens, first = k0 == 0;
     const size_t above = job->lower && n > m ? (n - m) / SIMD_MR * SIMD_MR : 0;
     for (size_t i = above; i < rows; i += SIMD_MR) {
         const size_t mr = min_size(SIMD_MR, rows - i), left = rows - i - mr;
         float *c = job->c + (m + i) * job->ldc + n;
         const float *a = from.a + i * from.lda;
+        const bool narrow = job->lower && m + i + mr <= n + VL;
+        const size_t width = narrow ? min_size(columns, VL) : columns;
         tile_ahead(c + mr * job->ldc, job->ldc, min_size(SIMD_MR, left), columns);
         if (whole) {
-            s_tiles[p.vectors - 1][mr - 1](kc, a, from.lda, p.b, p.vec, p.step, c, job->ldc,
-                                           first && !job->accumulate);
+            s_tiles[vectors_of(width) - 1][mr - 1](kc, a, from.lda, p.b, p.vec, p.step, c, job->ldc,
+                                                   first && !job->accumulate);
         } else {
-            tile_aside(job, aside, mr, kc, a, from.lda, &p, c, columns, first);
+            tile_aside(job, aside, mr, kc, a, from.lda, &p, c, width, first);
         }
     }
 }

@@ -4,7 +4,12 @@
 
 double adamw_norm(const float *gradient, size_t count) {
     double lanes[16] = {0}; /* the 16 virtual lanes and the tree of docs/design.md section 3 */
-    for (size_t i = 0; i < count; i++) lanes[i % 16] += (double)gradient[i] * (double)gradient[i];
+    const size_t whole = count / 16 * 16;
+    for (size_t i = 0; i < whole; i += 16)
+        for (size_t k = 0; k < 16; k++)
+            lanes[k] += (double)gradient[i + k] * (double)gradient[i + k];
+    for (size_t i = whole; i < count; i++)
+        lanes[i - whole] += (double)gradient[i] * (double)gradient[i];
     for (int half = 8; half; half /= 2)
         for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];
     return sqrt(lanes[0]);

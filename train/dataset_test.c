@@ -321,7 +321,7 @@ static omm_err replay(void *ud, const char *relative) {
     LLVMFuzzerTestOneInput(file.data, file.size);
     for (size_t cut = 0; cut < file.size; cut += 1 + file.size / 32)
         LLVMFuzzerTestOneInput(file.data, cut);
-    for (size_t bit = 0; bit < 8 * file.size; bit += 1 + file.size / 96) {
+    for (size_t bit = 0; bit < 8 * file.size; bit += 1 + file.size / 24) {
         file.data[bit / 8] ^= (uint8_t)(1U << bit % 8);
         LLVMFuzzerTestOneInput(file.data, file.size);
         file.data[bit / 8] ^= (uint8_t)(1U << bit % 8);
