@@ -479,10 +479,18 @@ static bool is_beyond_seeds(const omm_compare_metric *m, const omm_comparison *c
            chance < CHANCE;
 }
 
+/* All seeds that both sides have lean one way: as many as it takes of clients. */
+static bool seeds_agree(const omm_compare_metric *m) {
+    return m->seeds >= OMM_COMPARE_CLIENTS_MIN &&
+           (m->seeds_better == 0 || m->seeds_better == m->seeds);
+}
+
 static omm_compare_word word_of(const omm_compare_metric *m, const omm_comparison *c,
                                 omm_compare_quantity q) {
     if (m->interval.low <= 0.0 && m->interval.high >= 0.0) return OMM_COMPARE_SAME;
     if (m->seeds == 0 && !is_beyond_seeds(m, c)) return OMM_COMPARE_SEED;
+    if (m->seeds > 0 && m->clients < OMM_COMPARE_CLIENTS_MIN && !seeds_agree(m))
+        return OMM_COMPARE_FEW;
     return is_better(q, m->difference) ? OMM_COMPARE_BETTER : OMM_COMPARE_WORSE;
 }
 

@@ -19,11 +19,13 @@ static const struct {
 static const char *const WORDS[] = {[OMM_COMPARE_SAME] = "not told apart",
                                     [OMM_COMPARE_BETTER] = "B better",
                                     [OMM_COMPARE_WORSE] = "B worse",
-                                    [OMM_COMPARE_SEED] = "not told apart from the seed"};
+                                    [OMM_COMPARE_SEED] = "not told apart from the seed",
+                                    [OMM_COMPARE_FEW] = "not told apart: too few clients"};
 static const char *const WORD_NAMES[] = {[OMM_COMPARE_SAME] = "not_told_apart",
                                          [OMM_COMPARE_BETTER] = "b_better",
                                          [OMM_COMPARE_WORSE] = "b_worse",
-                                         [OMM_COMPARE_SEED] = "not_told_apart_from_seed"};
+                                         [OMM_COMPARE_SEED] = "not_told_apart_from_seed",
+                                         [OMM_COMPARE_FEW] = "too_few_clients"};
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
@@ -89,6 +91,22 @@ static omm_err text_clients(omm_buf *out, const omm_comparison *c) {
     return OMM_OK;
 }
 
+/* Where a word above says that: the loss has all clients, another quantity those with items of its kind. */
+static omm_err text_few(omm_buf *out, const omm_comparison *c) {
+    size_t clients = SIZE_MAX;
+    for (int q = 0; q < OMM_COMPARE_QUANTITIES; q++) {
+        const omm_compare_metric *m = &c->metrics[q];
+        if (m->word == OMM_COMPARE_FEW && m->clients < clients) clients = m->clients;
+    }
+    if (clients == SIZE_MAX) return OMM_OK;
+    return omm_buf_printf(
+        out,
+        "%zu clients all lean one way by chance in 1 of %u comparisons, and their interval is too "
+        "narrow: with %u clients,\nor with %u seeds on both sides that agree, the word would "
+        "stand.\n",
+        clients, 1u << (clients - 1), OMM_COMPARE_CLIENTS_MIN, OMM_COMPARE_CLIENTS_MIN);
+}
+
 /* What the numbers above cannot say. */
 static omm_err text_notes(omm_buf *out, const omm_comparison *c) {
     const omm_compare_metric *loss = &c->metrics[OMM_COMPARE_LOSS];
@@ -104,6 +122,7 @@ static omm_err text_notes(omm_buf *out, const omm_comparison *c) {
         OMM_TRY(omm_buf_printf(out, "Loss from seed to seed: A %.4f .. %.4f, B %.4f .. %.4f.\n",
                                loss->a_range.low, loss->a_range.high, loss->b_range.low,
                                loss->b_range.high));
+    OMM_TRY(text_few(out, c));
     if (c->setting_count > 1)
         OMM_TRY(omm_buf_printf(out, "%zu settings differ: which of them did it, this cannot say.\n",
                                c->setting_count));

@@ -146,13 +146,13 @@ static void test_one_pair(const kit *k) {
     CHECK_EQ(c.bundles[1].refused, 2);
     const omm_compare_metric *loss = &c.metrics[OMM_COMPARE_LOSS];
     CHECK(near(loss->difference, -0.25) && near(loss->interval.low, -0.25));
-    CHECK(near(loss->interval.high, -0.25) && loss->word == OMM_COMPARE_BETTER);
+    CHECK(near(loss->interval.high, -0.25) && loss->word == OMM_COMPARE_FEW);
     /* testkit.c: item i of client i % 3 has nll + i / 2 over 10 + i tokens */
     CHECK(near(c.clients[0].a - c.clients[0].b, 0.25));
     CHECK(loss->seeds == 1 && loss->seeds_better == 1);
     const omm_compare_metric *tool = &c.metrics[OMM_COMPARE_TOOL];
     CHECK(tool->known && near(tool->a, 1.0) && near(tool->b, 0.0));
-    CHECK(tool->word == OMM_COMPARE_WORSE);
+    CHECK(tool->word == OMM_COMPARE_FEW);
     CHECK(c.metrics[OMM_COMPARE_EXACT].word == OMM_COMPARE_SAME);
     omm_buf text;
     omm_buf_init(&text, BYTES_MAX);
@@ -164,7 +164,7 @@ static void test_one_pair(const kit *k) {
     omm_buf_clear(&text);
     CHECK_OK(omm_comparison_json(&text, &c));
     CHECK_OK(omm_buf_append(&text, "", 1));
-    CHECK(strstr((const char *)text.data, "\"word\":\"b_better\"") != NULL);
+    CHECK(strstr((const char *)text.data, "\"word\":\"too_few_clients\"") != NULL);
     omm_buf_fini(&text);
     omm_comparison_fini(&c);
     CHECK_OK(omm_dir_remove(other));
@@ -291,6 +291,64 @@ static void test_no_interval(const kit *k) {
     CHECK_OK(omm_dir_remove(b));
 }
 
+static void check_loss(const char *const *dirs, size_t count, size_t clients, omm_compare_word want,
+                       const char *note) {
+    omm_comparison c;
+    omm_buf text;
+    CHECK_OK(omm_compare(&c, dirs, count));
+    const omm_compare_metric *loss = &c.metrics[OMM_COMPARE_LOSS];
+    CHECK_EQ(loss->clients, clients);
+    CHECK_EQ(loss->word, want);
+    CHECK(loss->has_interval && loss->interval.high < 0.0);
+    omm_buf_init(&text, BYTES_MAX);
+    CHECK_OK(omm_comparison_text(&text, &c));
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    CHECK((strstr((const char *)text.data, "all lean one way by chance") != NULL) ==
+          (want == OMM_COMPARE_FEW));
+    if (note) CHECK(strstr((const char *)text.data, note) != NULL);
+    omm_buf_fini(&text);
+    omm_comparison_fini(&c);
+}
+
+/* Five clients that agree do so by chance once in 16 times, six once in 32: from there on they speak for others. */
+static void test_few_clients(const kit *k) {
+    char a[OMM_PATH_MAX], b[OMM_PATH_MAX];
+    const char *dirs[] = {a, b};
+    kit_copy(a, k->dir);
+    change(a, "eval/after.jsonl", "home-01", "home-04");
+    change(a, "eval/after.jsonl", "home-02", "home-05");
+    kit_copy(b, a);
+    change(b, "scenario.yaml", SETTING_FROM, SETTING_TO);
+    judge_again(b, -0.25, true, 0);
+    check_loss(dirs, 2, 5, OMM_COMPARE_FEW, "5 clients all lean one way by chance in 1 of 16 ");
+    change(a, "eval/after.jsonl", "home-03", "home-06");
+    change(b, "eval/after.jsonl", "home-03", "home-06");
+    check_loss(dirs, 2, 6, OMM_COMPARE_BETTER, NULL);
+    CHECK_OK(omm_dir_remove(a));
+    CHECK_OK(omm_dir_remove(b));
+}
+
+/* Three clients, and six seeds on both sides that agree: what is told apart is these clients' runs. */
+static void test_few_clients_of_many_seeds(const kit *k) {
+    enum { SEEDS = 6, RUNS = 2 * SEEDS };
+    char a[SEEDS][OMM_PATH_MAX], b[SEEDS][OMM_PATH_MAX];
+    const char *dirs[RUNS];
+    for (size_t i = 0; i < SEEDS; i++) {
+        run_of_seed(a[i], k, 11 + (unsigned)i, false, 0.0);
+        run_of_seed(b[i], k, 11 + (unsigned)i, true, 0.25);
+        dirs[2 * i] = a[i];
+        dirs[2 * i + 1] = b[i];
+    }
+    check_loss(dirs, RUNS - 2, 3, OMM_COMPARE_FEW, "in 1 of 4 ");
+    check_loss(dirs, RUNS, 3, OMM_COMPARE_BETTER, NULL);
+    judge_again(b[3], 0.375, true, 0); /* one seed of six the other way */
+    check_loss(dirs, RUNS, 3, OMM_COMPARE_FEW, NULL);
+    for (size_t i = 0; i < SEEDS; i++) {
+        CHECK_OK(omm_dir_remove(a[i]));
+        CHECK_OK(omm_dir_remove(b[i]));
+    }
+}
+
 /* Runs of the simulator on other data are another side, whatever their seed; named, and a third one refused. */
 static void test_data(const kit *k) {
     char other[OMM_PATH_MAX], third[OMM_PATH_MAX], seed[OMM_PATH_MAX];
@@ -391,6 +449,8 @@ int main(void) {
     test_seeds(&k);
     test_other_seeds(&k);
     test_no_interval(&k);
+    test_few_clients(&k);
+    test_few_clients_of_many_seeds(&k);
     test_data(&k);
     test_refusals(&k);
     test_no_memory(&k);

@@ -687,6 +687,55 @@ static void locale_changes_nothing(void) {
     setlocale(LC_ALL, "C");
 }
 
+/* ---- what a table cannot check ---- */
+
+static void placed(const char *file, omm_err err, const char *sentence, const char *want) {
+    char text[OMM_PATH_MAX + 256];
+    snprintf(text, sizeof text, "%s%s", file, want);
+    CHECK_ERR(omm_config_place(omm_raise(err, "%s", sentence), file), err);
+    if (strcmp(omm_err_sentence(), text) != 0)
+        fprintf(stderr, "wanted '%s', got '%s'\n", text, omm_err_sentence());
+    CHECK(strcmp(omm_err_sentence(), text) == 0);
+}
+
+/* A sentence that begins with a key gets the place of its value; without one, that of what is around it. */
+static void places_are_found(void) {
+    static const char text[] = "# a comment\n"
+                               "name: x\n"
+                               "model: {width: 31,\n"
+                               "        heads: 4}\n"
+                               "groups:\n"
+                               "  - who: [a, b]\n"
+                               "  - {who: [c], named: 2}\n"
+                               "widths: 1\n";
+    char dir[] = "/tmp/omm_config_test_XXXXXX";
+    char path[OMM_PATH_MAX], with_file[OMM_PATH_MAX + 64];
+    CHECK(mkdtemp(dir) != NULL);
+    CHECK_OK(omm_path_join(path, dir, "c.yaml"));
+    CHECK_OK(omm_file_write_fast(path, omm_bytes_str(text), 0600));
+    placed(path, OMM_ERR_CONFIG, "name: no", ":2:7: name: no");
+    placed(path, OMM_ERR_CONFIG, "model.width: no", ":3:16: model.width: no");
+    placed(path, OMM_ERR_CONFIG, "model: heads is 4", ":4:16: model: heads is 4");
+    placed(path, OMM_ERR_CONFIG, "model.depth: no", ":3:8: model.depth: no");
+    placed(path, OMM_ERR_CONFIG, "model: wide", ":3:8: model: wide");
+    placed(path, OMM_ERR_NOT_FOUND, "groups[1].who[0] is away", ":7:12: groups[1].who[0] is away");
+    placed(path, OMM_ERR_CONFIG, "groups[0].named is not there",
+           ":6:5: groups[0].named is not there");
+    placed(path, OMM_ERR_CONFIG, "groups: two", ":6:3: groups: two");
+    placed(path, OMM_ERR_CONFIG, "names: no", ": names: no"); /* a longer word is no key */
+    placed(path, OMM_ERR_CONFIG, "width is no key of the file's own",
+           ": width is no key of the file's own");
+    snprintf(with_file, sizeof with_file, "%s: widths: no", path);
+    placed(path, OMM_ERR_CONFIG, with_file, ":8:9: widths: no");
+    snprintf(with_file, sizeof with_file, "%s:8:9: widths: no", path);
+    placed(path, OMM_ERR_CONFIG, with_file, ":8:9: widths: no"); /* as the loader said it */
+    CHECK_ERR(omm_config_place(omm_raise(OMM_ERR_IO, "name: no"), path), OMM_ERR_IO);
+    CHECK(strcmp(omm_err_sentence(), "name: no") == 0);
+    CHECK_OK(omm_config_place(OMM_OK, path));
+    CHECK_OK(omm_dir_remove(dir));
+    placed(path, OMM_ERR_CONFIG, "name: no", ": name: no"); /* gone */
+}
+
 int main(void) {
     omm_arena_init(&s_arena, (size_t)64 << 20);
     every_kind_is_loaded();
@@ -705,6 +754,7 @@ int main(void) {
     table_is_described();
     locale_changes_nothing();
     files_are_loaded();
+    places_are_found();
     omm_arena_fini(&s_arena);
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

@@ -131,17 +131,40 @@ static omm_err join(const merge_args *a) {
 
 /* ---- into a model ------------------------------------------------------------------------------ */
 
+typedef struct merge_report {
+    json_t *tensors;
+    size_t adapted,
+        lost; /* layers; of these the ones that storing changes more than the adapter does */
+} merge_report;
+
+static void count_layer(merge_report *r, const omm_lora_merged *m) {
+    r->adapted += m->adapted;
+    r->lost += m->adapted && m->error >= m->change;
+}
+
+/* Types of few bits round a small change away: nothing else would show it but the text. */
+static void warn_of_lost(const merge_report *r) {
+    if (r->lost == 0) return;
+    fprintf(stderr,
+            "in %zu of %zu layers storing rounds away more than the adapter changes, and with it "
+            "most of what it learned: --type Q8_0 or F16 keeps it, as does --lora beside the "
+            "model\n",
+            r->lost, r->adapted);
+}
+
 static void report_text(void *ud, const omm_lora_merged *m) {
-    (void)ud;
+    count_layer(ud, m);
     printf("%-32s %-7s %-7s %12.4g %12.4g %12.4g\n", m->name, type_name(m->from), type_name(m->to),
            m->change, m->error, m->error_max);
 }
 
 static void report_json(void *ud, const omm_lora_merged *m) {
-    json_array_append_new(ud, json_pack("{s:s,s:s,s:s,s:b,s:f,s:f,s:f}", "name", m->name, "from",
-                                        type_name(m->from), "to", type_name(m->to), "adapted",
-                                        m->adapted ? 1 : 0, "change", m->change, "error", m->error,
-                                        "error_max", m->error_max));
+    merge_report *r = ud;
+    count_layer(r, m);
+    json_array_append_new(r->tensors, json_pack("{s:s,s:s,s:s,s:b,s:f,s:f,s:f}", "name", m->name,
+                                                "from", type_name(m->from), "to", type_name(m->to),
+                                                "adapted", m->adapted ? 1 : 0, "change", m->change,
+                                                "error", m->error, "error_max", m->error_max));
 }
 
 static omm_err print_json(json_t *tensors) {
@@ -157,15 +180,16 @@ static omm_err print_json(json_t *tensors) {
 }
 
 static omm_err write_merged(const merge_args *a, omm_lora_merge *m) {
-    json_t *tensors = json_array();
+    merge_report r = {.tensors = json_array()};
     m->report = a->json ? report_json : report_text;
-    m->ud = tensors;
+    m->ud = &r;
     if (!a->json)
         printf("%-32s %-7s %-7s %12s %12s %12s\n", "tensor", "was", "is", "change", "error",
                "largest");
     omm_err err = omm_lora_merge_file(a->out, m);
-    if (err == OMM_OK && a->json) err = print_json(tensors);
-    json_decref(tensors);
+    if (err == OMM_OK && a->json) err = print_json(r.tensors);
+    if (err == OMM_OK) warn_of_lost(&r);
+    json_decref(r.tensors);
     return err;
 }
 

@@ -7,6 +7,7 @@
 #include "omm/bundle.h"
 #include "omm/file.h"
 #include "omm/judge.h"
+#include "omm/policy.h"
 
 #include <stdio.h>
 
@@ -40,23 +41,27 @@ int cmd_gate(int argc, char **argv) {
     const char *junit = NULL;
     cli_pins pins = {0};
     bool unverified = false, json = false;
+    const omm_config_field *keys = omm_policy_fields;
     const cli_option options[] = {
         {"policy", 'p', CLI_STR, &policy, "FILE", "policy in YAML (default: the bundle's own)"},
         {"junit", 0, CLI_STR, &junit, "FILE", "write the verdicts as JUnit XML too"},
         CLI_PINS_OPTIONS(pins),
         {"unverified", 0, CLI_FLAG, &unverified, NULL,
          "judge what lies there, signed or not: anybody can have written it"},
+        {"keys", 0, CLI_KEYS, &keys, NULL,
+         "print what a policy may say: each key, range and meaning"},
         {"json", 0, CLI_FLAG, &json, NULL, "print one JSON object"},
         {0},
     };
     int count = 0;
     char **args = NULL;
-    int code = cli_parse(&count, &args, argc, argv, options,
-                         "gate BUNDLE [--policy P.yaml] [--trust KEY] [--junit F] [--json]",
-                         "Judge the evidence of a bundle, by its own policy or another, after it "
-                         "has been verified.\n"
-                         "Exit 1 when it is not what was signed, or a required gate fails.",
-                         1, 1);
+    int code =
+        cli_parse(&count, &args, argc, argv, options,
+                  "gate BUNDLE [--policy P.yaml] [--trust KEY] [--junit F] [--json] | --keys",
+                  "Judge the evidence of a bundle, by its own policy or another, after it "
+                  "has been verified.\n"
+                  "Exit 1 when it is not what was signed, or a required gate fails.",
+                  1, 1);
     if (code >= 0) return code;
     bool passed = false, intact = true;
     omm_err err = OMM_OK;

@@ -360,6 +360,16 @@ static omm_err load_and_generate(generation *g, loaded *l, const generate_option
     return report(g, l, o);
 }
 
+/* Fewer tokens than were asked for, and the text does not show why. */
+static void tell_full(const generation *g, const loaded *l, const generate_options *o) {
+    const uint32_t most = omm_session_positions_max(l->session), all = l->model.dims.context;
+    if (strcmp(g->stop, "context") != 0 || g->ids.count == o->count_max) return;
+    fprintf(stderr, "ends after %zu of %u tokens: the context of %u positions is full",
+            g->ids.count, o->count_max, most);
+    if (most < all) fprintf(stderr, "; -c takes up to %u", all);
+    fputc('\n', stderr);
+}
+
 static omm_err run(const generate_options *o) {
     loaded l = {0};
     generation g = {.stop = "length"};
@@ -371,6 +381,7 @@ static omm_err run(const generate_options *o) {
     omm_stops_init(&g.stops);
     omm_err err = check_options(o);
     if (err == OMM_OK) err = load_and_generate(&g, &l, o);
+    if (err == OMM_OK) tell_full(&g, &l, o);
     if (err == OMM_OK && s_interrupt)
         err = omm_raise(OMM_ERR_CANCELLED, "stopped after %zu tokens%s%s", g.ids.count,
                         o->common.session ? "; kept in " : "",

@@ -5,6 +5,8 @@
 #include "omm/file.h"
 #include "omm/json.h"
 #include "omm/mathd.h"
+#include "omm/mem.h"
+#include "omm/utf8.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -20,26 +22,36 @@ typedef struct perplexity_options {
 typedef struct score {
     double sum;       /* negative log likelihood, nats */
     uint64_t count;   /* predicted tokens */
-    uint64_t tokens;  /* read tokens */
+    uint64_t tokens;  /* of the text */
     uint64_t windows; /* sequences that began with an empty context */
+    bool has_bos;     /* each window begins with the begin token, as the file asks for it */
+    uint32_t *ids;    /* (window) of one */
+    float *each;      /* (window) loss of each but the first */
 } score;
 
-static omm_err score_window(score *out, loaded *l, const uint32_t *ids, size_t count) {
+/* `given`: ids at its beginning that are context alone, 1 or 2. */
+static omm_err score_window(score *s, loaded *l, size_t count, size_t given) {
     double sum = 0.0;
+    if (count <= given) return OMM_OK;
     omm_session_truncate(l->session, 0);
-    OMM_TRY(omm_session_nll(&sum, NULL, l->session, ids, count));
-    out->sum += sum;
-    out->count += count - 1;
-    out->windows++;
+    OMM_TRY(omm_session_nll(&sum, s->each, l->session, s->ids, count));
+    s->sum += given == 1 ? sum : sum - (double)s->each[0];
+    s->count += count - given;
+    s->windows++;
     return OMM_OK;
 }
 
-/* Tokens first .. end in windows that do not overlap. */
-static omm_err score_ids(score *out, loaded *l, const omm_tokens *ids, size_t first, size_t end,
+/* Tokens first .. end, a document or all, in windows that do not overlap.  A model that has learned to read behind BOS is far
+ * from itself without it (attention's sink), so BOS is in front of each window, not of the first alone; but only what begins
+ * the document is predicted from it, as nothing else has ever stood there. */
+static omm_err score_ids(score *s, loaded *l, const omm_tokens *ids, size_t first, size_t end,
                          uint32_t window) {
-    for (size_t i = first; i + 1 < end; i += window) {
-        size_t count = end - i < window ? end - i : window;
-        if (count >= 2) OMM_TRY(score_window(out, l, ids->ids + i, count));
+    const size_t bos = s->has_bos ? 1 : 0, step = window - bos;
+    for (size_t i = first; i < end; i += step) {
+        const size_t count = end - i < step ? end - i : step;
+        if (bos) s->ids[0] = omm_tokenizer_bos(l->tokenizer);
+        memcpy(s->ids + bos, ids->ids + i, count * sizeof *s->ids);
+        OMM_TRY(score_window(s, l, bos + count, bos && i > first ? 2 : 1));
     }
     return OMM_OK;
 }
@@ -56,12 +68,18 @@ static omm_err score_documents(score *out, loaded *l, const omm_tokens *ids, uin
     return score_ids(out, l, ids, first, ids->count, window);
 }
 
+/* A byte order mark is no part of the text, here as in training. */
+static omm_bytes without_mark(omm_bytes text) {
+    const bool has = text.size >= 3 && memcmp(text.data, "\xef\xbb\xbf", 3) == 0;
+    return has ? omm_bytes_of(text.data + 3, text.size - 3) : text;
+}
+
 /* Empties `text`, which may be as large as a small model. */
 static omm_err read_ids(omm_tokens *ids, const loaded *l, const perplexity_options *o,
                         omm_buf *text) {
-    unsigned flags = OMM_TOKENIZE_BOS;
+    unsigned flags = 0;
     if (o->special || o->separator) flags |= OMM_TOKENIZE_SPECIAL;
-    omm_err err = omm_tokenizer_encode(ids, l->tokenizer, omm_buf_view(text), flags);
+    omm_err err = omm_tokenizer_encode(ids, l->tokenizer, without_mark(omm_buf_view(text)), flags);
     omm_buf_fini(text);
     return err;
 }
@@ -77,6 +95,16 @@ static omm_err score_text(score *out, loaded *l, const perplexity_options *o, om
                          window, most, l->model.dims.context);
     OMM_TRY(read_ids(ids, l, o, text));
     out->tokens = ids->count;
+    out->has_bos = omm_tokenizer_adds_bos(l->tokenizer);
+    if (out->has_bos && window < 3)
+        return omm_raise(OMM_ERR_USAGE,
+                         "--window %u: must be at least 3, as the file asks for a begin token "
+                         "(add_bos_token)",
+                         window);
+    out->ids = omm_alloc(window, sizeof *out->ids);
+    out->each = omm_alloc(window, sizeof *out->each);
+    if (!out->ids || !out->each)
+        return omm_raise(OMM_ERR_NOMEM, "no memory for a window of %u tokens", window);
     if (!o->separator) return score_ids(out, l, ids, 0, ids->count, window);
     uint32_t separator = omm_tokenizer_special(l->tokenizer, o->separator);
     if (separator == OMM_TOKEN_NONE)
@@ -123,6 +151,24 @@ static omm_err load_and_score(score *s, loaded *l, const perplexity_options *o, 
     return err;
 }
 
+/* A vocabulary of bytes takes anything, and a figure of UTF-16 or a picture looks like one of a text. */
+static void warn_of_bytes(const char *file, omm_bytes text) {
+    size_t line = 1, begin = 0;
+    for (size_t i = 0; i < text.size;) {
+        const unsigned size = omm_utf8_size(text.data + i, text.size - i);
+        if (size == 0 || text.data[i] == 0) {
+            fprintf(stderr, "%s:%zu:%zu: byte 0x%02x is not UTF-8 text; is this a text file?\n",
+                    file, line, i - begin + 1, text.data[i]);
+            return;
+        }
+        if (text.data[i] == '\n') {
+            line++;
+            begin = i + 1;
+        }
+        i += size;
+    }
+}
+
 /* The text comes first: nobody waits for a model to hear that there is none. */
 static omm_err run(const perplexity_options *o) {
     if (!o->file) return omm_raise(OMM_ERR_USAGE, "which text? give -f FILE");
@@ -136,7 +182,10 @@ static omm_err run(const perplexity_options *o) {
     omm_buf text;
     omm_buf_init(&text, OMM_TOKENIZER_TEXT_MAX);
     omm_err err = omm_file_read(&text, o->file);
+    if (err == OMM_OK) warn_of_bytes(o->file, omm_buf_view(&text));
     if (err == OMM_OK) err = load_and_score(&s, &l, o, &text);
+    omm_free(s.each);
+    omm_free(s.ids);
     loaded_close(&l);
     omm_buf_fini(&text);
     return err;
@@ -160,7 +209,8 @@ int cmd_perplexity(int argc, char **argv) {
                   "Mean negative log likelihood of a text, in windows that start from an\n"
                   "empty context and do not overlap; the first token of a window is not\n"
                   "predicted, every other one is.  Where the file says add_bos_token, BOS\n"
-                  "stands once, before the first window.  llama-perplexity gives another\n"
+                  "stands in front of each window, and what begins the text (or a document,\n"
+                  "with --separator) is predicted, too.  llama-perplexity gives another\n"
                   "figure: it predicts the second half of each window alone, with the first\n"
                   "as context, puts BOS in place of each window's first token where\n"
                   "the file says so, and drops a last, shorter window.",

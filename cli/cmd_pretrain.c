@@ -14,13 +14,13 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { ARENA_BYTES_MAX = 1 << 22, CHECKPOINT_EVERY = 500 };
 
 typedef struct pretrain_run {
     full_run run;
     const char *config_path, *data, *threads;
-    bool keys;  /* only print what a CONFIG may say */
     bool start; /* only the model that training begins with */
     omm_arena arena;
     omm_pretrain_config config;
@@ -50,7 +50,8 @@ static omm_err open_texts(pretrain_run *r) {
         err = omm_dataset_documents(&r->run.data, paths, t->texts.count, r->run.tokenizer,
                                     t->separator, r->config.model.context);
     omm_free(joined);
-    return err;
+    return err == OMM_ERR_NOT_FOUND ? omm_raise(err, "training.texts: %s", omm_err_sentence())
+                                    : err;
 }
 
 static omm_err open_valid(pretrain_run *r) {
@@ -58,8 +59,10 @@ static omm_err open_valid(pretrain_run *r) {
     const char *paths[1] = {path};
     if (!r->config.valid_text) return OMM_OK;
     OMM_TRY(omm_path_join(path, r->folder, r->config.valid_text));
-    return omm_dataset_documents(&r->run.valid, paths, 1, r->run.tokenizer,
-                                 r->config.training.separator, r->config.model.context);
+    const omm_err err =
+        omm_dataset_documents(&r->run.valid, paths, 1, r->run.tokenizer,
+                              r->config.training.separator, r->config.model.context);
+    return err == OMM_ERR_NOT_FOUND ? omm_raise(err, "valid_text: %s", omm_err_sentence()) : err;
 }
 
 static omm_err check_one(const pretrain_run *r, const char *folder, const char *name) {
@@ -92,23 +95,20 @@ static omm_err check_sources(const pretrain_run *r) {
 
 /* What is wrong with what a file says, where the sentence names a key, or a text that is not there. */
 static omm_err of_config(omm_err err, const pretrain_run *r) {
-    if (err == OMM_ERR_CONFIG) return omm_raise(err, "%s: %s", r->config_path, omm_err_sentence());
-    if (err == OMM_ERR_NOT_FOUND)
-        return omm_raise(err,
-                         "%s: %s; texts are looked for in %s: give --data DIR; those of "
-                         "scenarios/base/pretrain.yaml are written by tools/make_base.sh",
-                         r->config_path, omm_err_sentence(), r->data ? r->data : r->folder);
-    return err;
+    const char *said = omm_err_sentence();
+    if (err == OMM_ERR_NOT_FOUND && strstr(said, "texts: open "))
+        err = omm_raise(err,
+                        "%s; texts are looked for in %s: give --data DIR; those of "
+                        "scenarios/base/pretrain.yaml are written by tools/make_base.sh",
+                        said, r->data ? r->data : r->folder);
+    return omm_config_place(err, r->config_path);
 }
 
-/* Every key with its range and what it means. */
-static int print_keys(void) {
-    omm_buf text;
-    omm_buf_init(&text, 1 << 20);
-    const omm_err err = omm_config_describe(&text, omm_pretrain_fields);
-    if (err == OMM_OK) fwrite(text.data, 1, text.size, stdout);
-    omm_buf_fini(&text);
-    return err == OMM_OK ? CLI_EXIT_PASS : cli_fail("pretrain", err);
+/* What a table has no list of: the types that quantize has. */
+static omm_err check_type(const pretrain_run *r) {
+    const omm_err err = full_run_check_type(r->config.type);
+    if (err == OMM_OK) return err;
+    return of_config(omm_raise(OMM_ERR_CONFIG, "type: %s", omm_err_sentence()), r);
 }
 
 static omm_err open_run(pretrain_run *r) {
@@ -128,6 +128,7 @@ static omm_err open_run(pretrain_run *r) {
     OMM_TRY(check_sources(r));
     r->run.options.type = r->config.type;
     r->run.options.judge_every = r->config.valid_every;
+    OMM_TRY(check_type(r));
     OMM_TRY(full_run_check(&r->run.options));
     OMM_TRY(omm_pool_open(&r->run.pool, threads));
     OMM_TRY(omm_compute_init(&r->run.compute, r->run.pool, isa));
@@ -145,7 +146,7 @@ static omm_err run_all(pretrain_run *r) {
     train_warn_of_warmup(&recipe, "training.warmup_steps", "training.steps",
                          "training.learning_rate");
     OMM_TRY(of_config(open_texts(r), r));
-    OMM_TRY(open_valid(r));
+    OMM_TRY(of_config(open_valid(r), r));
     const omm_full_muon muon = omm_pretrain_muon_of(&r->config);
     r->run.listed = r->config.training.order == OMM_PRETRAIN_LISTED;
     r->run.unseen_spread = (float)r->config.training.unseen_spread;
@@ -158,10 +159,11 @@ static omm_err run_all(pretrain_run *r) {
 int cmd_pretrain(int argc, char **argv) {
     pretrain_run r = {.run = {.options = {.checkpoint_every = CHECKPOINT_EVERY}}};
     full_run_options *o = &r.run.options;
+    const omm_config_field *keys = omm_pretrain_fields;
     const cli_option options[] = {
         {"out", 'o', CLI_STR, &o->out, "FILE", "the model (GGUF)"},
         {"data", 0, CLI_STR, &r.data, "DIR", "where the texts are, if not beside CONFIG"},
-        {"keys", 0, CLI_FLAG, &r.keys, NULL,
+        {"keys", 0, CLI_KEYS, &keys, NULL,
          "print what CONFIG may say: each key, range and meaning"},
         {"start", 0, CLI_FLAG, &r.start, NULL,
          "write the model that training would begin with: vocabulary and random weights"},
@@ -184,7 +186,6 @@ int cmd_pretrain(int argc, char **argv) {
                   "give the same bytes on any machine.",
                   0, 1);
     if (code >= 0) return code;
-    if (r.keys) return print_keys();
     r.config_path = args[0];
     if (count == 0 || !o->out) {
         fprintf(stderr, "meshmind pretrain: CONFIG and --out are needed\nusage: meshmind %s\n",

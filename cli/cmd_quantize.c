@@ -157,7 +157,8 @@ int cmd_quantize(int argc, char **argv) {
     char types[256], summary[1024];
     const cli_option options[] = {
         {"keep", 0, CLI_LIST, &keep, "PATTERN=TYPE", "tensors so named get TYPE; may be repeated"},
-        {"pure", 0, CLI_FLAG, &q.options.pure, NULL, "all matrices of TYPE, the output too"},
+        {"pure", 0, CLI_FLAG, &q.options.pure, NULL,
+         "all matrices of TYPE, the output too; not of a mix"},
         {"threads", 't', CLI_COUNT, &q.threads, "N", "threads; all processors by default"},
         {"json", 0, CLI_FLAG, &q.json, NULL, "one JSON object at the end"},
         {0}};

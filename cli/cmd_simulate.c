@@ -232,17 +232,20 @@ int cmd_simulate(int argc, char **argv) {
     uint64_t seed = UINT64_MAX;
     bool json = false;
     bool quiet = false;
+    const omm_config_field *keys = omm_scenario_fields;
     const cli_option table[] = {
         {"out", 'o', CLI_STR, &out, "DIR", "folder of the bundle (artifacts/runs/<time>-<name>)"},
         {"threads", 't', CLI_STR, &threads_text, "N|auto", CLI_THREADS_HELP},
         {"seed", 's', CLI_U64, &seed, "N", "run seed, instead of the scenario's"},
+        {"keys", 0, CLI_KEYS, &keys, NULL,
+         "print what SCENARIO.yaml may say: each key, range and meaning"},
         {"json", 0, CLI_FLAG, &json, NULL, "one JSON object on stdout"},
         {"quiet", 'q', CLI_FLAG, &quiet, NULL, "no progress"},
         {0}};
     int count = 0;
     char **args = NULL;
     int code =
-        cli_parse(&count, &args, argc, argv, table, "simulate SCENARIO.yaml [options]",
+        cli_parse(&count, &args, argc, argv, table, "simulate SCENARIO.yaml [options] | --keys",
                   "Run a federated scenario in one process; write a signed bundle, print the "
                   "verdicts.",
                   1, 1);

@@ -1,9 +1,9 @@
 #include "options.h"
 
-#include "omm/nearest.h"
-
+#include "omm/config.h"
 #include "omm/file.h"
 #include "omm/gguf.h"
+#include "omm/nearest.h"
 
 #include <errno.h>
 #include <math.h>
@@ -51,7 +51,8 @@ static bool append(cli_list *list, const char *text) {
 static bool store(const cli_option *o, const char *text) {
     uint64_t v = 0;
     switch (o->kind) {
-    case CLI_FLAG: return false;
+    case CLI_FLAG:
+    case CLI_KEYS: return false;
     case CLI_STR: *(const char **)o->out = text; return true;
     case CLI_U32:
         if (!parse_u64(&v, text, UINT32_MAX)) return false;
@@ -198,6 +199,19 @@ static bool is_given(const cli_option *o, bool *taken) {
     return before;
 }
 
+/* Every key of a file with its range, its default and what it means. */
+static int print_keys(const omm_config_field *fields) {
+    omm_buf text;
+    omm_buf_init(&text, 1 << 20);
+    const omm_err err = omm_config_describe(&text, fields);
+    if (err == OMM_OK)
+        fwrite(text.data, 1, text.size, stdout);
+    else
+        fprintf(stderr, "meshmind: %s\n", omm_err_sentence());
+    omm_buf_fini(&text);
+    return err == OMM_OK ? CLI_EXIT_PASS : CLI_EXIT_RUNTIME;
+}
+
 /* One option at argv[*i]; moves *i past its value.  Returns -1 or an exit code. */
 static int take(int *i, bool taken[OPTIONS_MAX], int argc, char **argv, const cli_option *options,
                 const char *usage) {
@@ -218,6 +232,10 @@ static int take(int *i, bool taken[OPTIONS_MAX], int argc, char **argv, const cl
         if (value) return complain(usage, "this option takes no value:", arg);
         *(bool *)o->out = true;
         return -1;
+    }
+    if (o->kind == CLI_KEYS) {
+        if (value) return complain(usage, "this option takes no value:", arg);
+        return print_keys(*(const omm_config_field **)o->out);
     }
     if (!value) {
         if (*i + 1 >= argc) return complain(usage, "missing value after", arg);

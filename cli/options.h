@@ -12,7 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* CLI_COUNT: of 32 bits and at least 1, so that 0 can stand for what was not given. */
+/* CLI_COUNT: of 32 bits and at least 1, so that 0 can stand for what was not given.  CLI_KEYS: takes no value; prints the keys
+ * of a YAML file, and nothing else is done. */
 typedef enum cli_kind {
     CLI_FLAG,
     CLI_STR,
@@ -20,7 +21,8 @@ typedef enum cli_kind {
     CLI_COUNT,
     CLI_U64,
     CLI_F32,
-    CLI_LIST
+    CLI_LIST,
+    CLI_KEYS
 } cli_kind;
 
 /* What a CLI_LIST option collects: it may be given again and again. */
@@ -34,7 +36,9 @@ typedef struct cli_option {
     const char *name; /* long name without dashes; NULL ends the table */
     char letter;      /* short form, 0 for none */
     cli_kind kind;
-    void *out;         /* bool, const char *, uint32_t, uint64_t, float, cli_list; kept if absent */
+    void
+        *out; /* bool, const char *, uint32_t, uint64_t, float, cli_list; kept if absent.  KEYS: the
+                        * const omm_config_field * of the file */
     const char *value; /* what the value is, for --help: "FILE", "N" */
     const char *help;
 } cli_option;
@@ -42,7 +46,8 @@ typedef struct cli_option {
 enum { CLI_EXIT_PASS = 0, CLI_EXIT_FAILED = 1, CLI_EXIT_USAGE = 2, CLI_EXIT_RUNTIME = 3 };
 
 /* Parse argv[1..] into `options`; positional arguments are moved to the front of `args` (argv + 1),
- * `*count` of them, between min and max.  Returns -1 to go on, else an exit code: 0 after --help,
+ * `*count` of them, between min and max.  Returns -1 to go on, else an exit code: 0 after --help and
+ * a CLI_KEYS,
  * CLI_EXIT_USAGE after an error, which is printed with what would be accepted. */
 int cli_parse(int *count, char ***args, int argc, char **argv, const cli_option *options,
               const char *usage, const char *summary, int min, int max);

@@ -74,6 +74,7 @@ static omm_err load_recipe(omm_recipe *out, bool *says_shape, const char *path) 
 }
 
 static int parse(train_args *a, int argc, char **argv) {
+    const omm_config_field *keys = omm_recipe_fields;
     const cli_option options[] = {
         {"model", 'm', CLI_STR, &a->model, "FILE", "base model, GGUF"},
         {"data", 'd', CLI_STR, &a->data, "FILE",
@@ -93,6 +94,8 @@ static int parse(train_args *a, int argc, char **argv) {
         {"clients", 0, CLI_STR, &a->clients, "A,B", "train on the examples of these clients only"},
         {"recipe", 0, CLI_STR, &a->recipe, "FILE",
          "YAML with the recipe of a scenario; what the options below say goes before it"},
+        {"keys", 0, CLI_KEYS, &keys, NULL,
+         "print what a recipe may say: each key, range and meaning"},
         {"rank", 'r', CLI_U32, &a->rank, "N", "rank (8)"},
         {"alpha", 0, CLI_F32, &a->alpha, "X", "scale is alpha / rank (16)"},
         {"rslora", 0, CLI_FLAG, &a->rslora, NULL, "scale is alpha / sqrt(rank)"},

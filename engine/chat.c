@@ -267,7 +267,8 @@ static omm_err put_content(writer *w, omm_bytes content) {
 /* ---- Turns --------------------------------------------------------------------------------- */
 
 /* The header alone, as it stands in front of a generation, then what the model writes itself. */
-static omm_err put_written(writer *w, omm_bytes content) {
+static omm_err put_written(writer *w, const omm_message *m) {
+    omm_bytes content = m->content;
     const char *rest = "";
     OMM_TRY(put_literal(w, w->c->before[OMM_ROLE_ASSISTANT], NULL));
     OMM_TRY(flush(w));
@@ -278,7 +279,7 @@ static omm_err put_written(writer *w, omm_bytes content) {
     OMM_TRY(put_content(w, content));
     OMM_TRY(put_literal(w, w->c->after[OMM_ROLE_ASSISTANT], &rest));
     OMM_TRY(flush(w));
-    OMM_TRY(mark(w->p, 1));
+    OMM_TRY(mark(w->p, !m->is_given));
     return put_literal(w, rest, NULL);
 }
 
@@ -399,7 +400,7 @@ static omm_err put_first(writer *w) {
 static omm_err put_turn(writer *w, const omm_message *m, const omm_bytes *system) {
     w->glued = follows_text(w);
     OMM_TRY(put_first(w));
-    OMM_TRY(m->role == OMM_ROLE_ASSISTANT ? put_written(w, m->content) : put_read(w, m, system));
+    OMM_TRY(m->role == OMM_ROLE_ASSISTANT ? put_written(w, m) : put_read(w, m, system));
     OMM_TRY(flush(w));
     return mark(w->p, 0);
 }

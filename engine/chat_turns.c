@@ -241,9 +241,25 @@ static omm_err put_thought(omm_chat_turns *t, size_t at, omm_bytes *text, const 
     return err;
 }
 
+/* Any other weight would be a rate of its own for that turn. */
+static omm_err read_weight(omm_chat_turns *t, bool *is_given, const json_t *message, size_t index) {
+    const json_t *weight = t->with_weights ? json_object_get(message, "weight") : NULL;
+    *is_given = false;
+    if (!weight || json_is_null(weight)) return OMM_OK;
+    const double value = json_number_value(weight);
+    if (!json_is_number(weight) || (value != 0.0 && value != 1.0))
+        return BAD(t, CONTENT, "message %zu: weight; accepted: 1, or 0 for what is not learned",
+                   index);
+    *is_given = value == 0.0;
+    return OMM_OK;
+}
+
 static omm_err read_message(omm_chat_turns *t, size_t at, const json_t *message, size_t index) {
     omm_role *role = &t->messages[at].role;
     OMM_TRY(read_role(t, role, message, index));
+    t->messages[at].is_given = false;
+    if (*role == OMM_ROLE_ASSISTANT)
+        OMM_TRY(read_weight(t, &t->messages[at].is_given, message, index));
     t->messages[at].call_id = text_or_none(json_object_get(message, "tool_call_id"));
     const json_t *content = json_object_get(message, "content");
     const json_t *calls = json_object_get(message, "tool_calls");

@@ -166,6 +166,10 @@ static bool is_70b(const omm_gguf *in, uint32_t layers) {
 static omm_err plan_init(plan *p, const omm_gguf *in, const omm_quantise_options *o) {
     *p = (plan){.pure = o->pure, .keep_count = o->keep_count};
     OMM_TRY(find_recipe(&p->recipe, o->type));
+    if (o->pure && p->recipe->mix)
+        return omm_raise(OMM_ERR_CONFIG,
+                         "--pure: %s is a mix of types; accepted: one type as %s, or no --pure",
+                         p->recipe->name, omm_ggml_find((uint32_t)p->recipe->type)->name);
     OMM_ASSERT(o->keep_count <= OMM_QUANTISE_KEEP_MAX);
     for (unsigned i = 0; i < o->keep_count; i++) OMM_TRY(parse_keep(&p->keep[i], o->keep[i]));
     const bool untied = omm_gguf_find_tensor(in, "output.weight") != NULL;

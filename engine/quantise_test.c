@@ -346,6 +346,8 @@ static void refusals(void) {
             "PATTERN=TYPE");
     refused(&(omm_quantise_options){.type = "Q4_0", .keep = {"x=Q4_K_M"}, .keep_count = 1},
             OMM_ERR_CONFIG, "is a mix");
+    refused(&(omm_quantise_options){.type = "Q4_K_M", .pure = true}, OMM_ERR_CONFIG,
+            "--pure: Q4_K_M is a mix of types; accepted: one type as Q4_K, or no --pure");
     refused(&(omm_quantise_options){.type = "Q4_0", .keep = {"x=Q4_9"}, .keep_count = 1},
             OMM_ERR_CONFIG, "type 'Q4_9' is not known");
     const omm_quantise_options other = {

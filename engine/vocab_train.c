@@ -321,11 +321,12 @@ static omm_err make_merges(omm_vocab_trainer *t, vocab *texts) {
         vocab_pair *best = best_pair(t);
         bool is_new = false;
         if (!best)
-            return omm_raise(OMM_ERR_NOT_FOUND,
-                             "the text gives %u merges; a vocabulary of %u needs %u; accepted: "
-                             "more text, or a size of at most %u",
-                             t->merge_count, t->options.size, wanted,
-                             t->options.size - (wanted - t->merge_count));
+            return omm_raise(
+                OMM_ERR_NOT_FOUND,
+                "vocabulary.size: the text gives %u merges; a vocabulary of %u needs %u; accepted: "
+                "more text, or a size of at most %u",
+                t->merge_count, t->options.size, wanted,
+                t->options.size - (wanted - t->merge_count));
         const vocab_merge m = {best->left, best->right};
         OMM_TRY(push_text(&is_new, t, texts, m));
         best->barred = !is_new;

@@ -168,19 +168,21 @@ static omm_err check_group(const char *file, const omm_scenario_group *g) {
     if (g->hostile == OMM_HOSTILE_NONE) {
         if (g->clients.count == 0)
             return omm_raise(OMM_ERR_CONFIG,
-                             "%s: group %s has no clients; accepted: a list of "
+                             "%s: population: group %s has no clients; accepted: a list of "
                              "clients of the training data",
                              file, g->group);
         if (g->count != 0)
-            return omm_raise(OMM_ERR_CONFIG,
-                             "%s: group %s: count is for hostile groups; honest nodes are named in "
-                             "`clients`",
-                             file, g->group);
+            return omm_raise(
+                OMM_ERR_CONFIG,
+                "%s: population: group %s: count is for hostile groups; honest nodes are named in "
+                "`clients`",
+                file, g->group);
     } else if (g->clients.count != 0 || g->count == 0) {
-        return omm_raise(OMM_ERR_CONFIG,
-                         "%s: group %s is hostile: accepted is a `count` of at least 1 and no "
-                         "`clients`",
-                         file, g->group);
+        return omm_raise(
+            OMM_ERR_CONFIG,
+            "%s: population: group %s is hostile: accepted is a `count` of at least 1 and no "
+            "`clients`",
+            file, g->group);
     }
     const char *const *clients = g->clients.items;
     for (size_t i = 0; i < g->clients.count; i++)
@@ -196,12 +198,13 @@ static omm_err check_distinct(const char *file, const omm_scenario *s) {
     size_t count = 0;
     omm_err err = omm_scenario_nodes(&nodes, &count, s, &arena);
     if (err == OMM_OK && count > OMM_SCENARIO_NODES_MAX)
-        err = omm_raise(OMM_ERR_CONFIG, "%s: %zu nodes; accepted: at most %u", file, count,
-                        OMM_SCENARIO_NODES_MAX);
+        err = omm_raise(OMM_ERR_CONFIG, "%s: population: %zu nodes; accepted: at most %u", file,
+                        count, OMM_SCENARIO_NODES_MAX);
     for (size_t i = 0; err == OMM_OK && i < count; i++)
         for (size_t j = 0; j < i; j++)
             if (strcmp(nodes[i].name, nodes[j].name) == 0) {
-                err = omm_raise(OMM_ERR_CONFIG, "%s: node '%s' occurs twice in the population",
+                err = omm_raise(OMM_ERR_CONFIG,
+                                "%s: population: node '%s' occurs twice; accepted: each name once",
                                 file, nodes[i].name);
                 break;
             }
@@ -303,13 +306,13 @@ static omm_err finish(omm_scenario *out, const char *file, const uint64_t *seed,
 omm_err omm_scenario_load(omm_scenario *out, const char *path, const uint64_t *seed,
                           omm_arena *arena) {
     OMM_TRY(omm_config_load(out, omm_scenario_fields, path, arena));
-    return finish(out, path, seed, false);
+    return omm_config_place(finish(out, path, seed, false), path);
 }
 
 omm_err omm_scenario_load_begun(omm_scenario *out, const char *path, const uint64_t *seed,
                                 omm_arena *arena) {
     OMM_TRY(omm_config_load(out, omm_scenario_fields, path, arena));
-    return finish(out, path, seed, true);
+    return omm_config_place(finish(out, path, seed, true), path);
 }
 
 omm_err omm_scenario_parse(omm_scenario *out, omm_bytes text, const char *name,

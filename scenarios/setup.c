@@ -138,6 +138,20 @@ static const char *find_base(const sim_setup_options *options, const char *own, 
     return *dir;
 }
 
+/* A client of the population whom the training data do not know, or who has no held-out items. */
+static omm_err of_clients(const sim_setup *setup, const sim_setup_options *options, omm_err err) {
+    const char *test = setup->config.test, *said = omm_err_sentence();
+    if (err != OMM_ERR_NOT_FOUND || !strstr(said, "no example of client")) return err;
+    if (strncmp(said, "train: ", 7) == 0)
+        err = omm_raise(err, "population: %s", said);
+    else if (test && strncmp(said, test, strlen(test)) == 0)
+        err = omm_raise(err,
+                        "test: %s; accepted: held-out items of each client of the population, or "
+                        "evaluation: {clients: all}, which counts those of whoever has some",
+                        said);
+    return omm_config_place(err, options->scenario);
+}
+
 static omm_err open_all(sim_setup *setup, const sim_setup_options *options) {
     char dir[OMM_PATH_MAX];
     OMM_TRY(omm_path_dir(dir, options->scenario));
@@ -151,7 +165,7 @@ static omm_err open_all(sim_setup *setup, const sim_setup_options *options) {
     OMM_TRY(enroll(setup));
     OMM_TRY(fill_config(setup, options, find_base(options, dir, setup->scenario.model)));
     if (options->own) use_own(&setup->config, &setup->scenario, options->own);
-    return omm_run_open(&setup->run, &setup->config, options->compute);
+    return of_clients(setup, options, omm_run_open(&setup->run, &setup->config, options->compute));
 }
 
 omm_err sim_setup_open(sim_setup *setup, const sim_setup_options *options) {

@@ -39,6 +39,63 @@ static void same_as(const char *line, const char *chat, omm_data_loss loss) {
     omm_dataset_close(want);
 }
 
+/* Learned tokens of the first example; its reply, and the ids of all. */
+static size_t learned(const char *line, omm_data_loss loss, const char *reply, size_t *count) {
+    omm_dataset *data = NULL;
+    omm_dataset_options o = s_detect;
+    size_t n = 0;
+    o.loss = loss;
+    CHECK_OK(parse(&data, line, &o));
+    const omm_example *x = omm_dataset_example(data, 0);
+    for (size_t i = 0; i < x->count; i++) n += x->learn[i];
+    CHECK_EQ(n, x->learn_count);
+    if (reply) CHECK(strcmp(x->reply, reply) == 0);
+    *count = x->count;
+    omm_dataset_close(data);
+    return n;
+}
+
+#define TWO(first, second)                                                                         \
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"A?\"}, {\"role\": \"assistant\", "        \
+    "\"content\": \"Wrong, wrong.\"" first "}, {\"role\": \"user\", \"content\": \"C?\"}, "        \
+    "{\"role\": \"assistant\", \"content\": \"D.\"" second "}]}\n"
+
+/* An answer of weight 0 is read and not learned, nor is it what is asked for in the evaluation. */
+static void weights(void) {
+    static const char shared[] =
+        "{\"conversations\": [{\"from\": \"human\", \"value\": \"A?\"}, {\"from\": \"gpt\", "
+        "\"value\": \"Wrong, wrong.\", \"weight\": 0}, {\"from\": \"human\", \"value\": \"C?\", "
+        "\"weight\": 0}, {\"from\": \"gpt\", \"value\": \"D.\", \"weight\": 1}]}\n";
+    size_t all = 0, count = 0;
+    const size_t both = learned(TWO("", ""), OMM_LOSS_DEFAULT, "Wrong, wrong.", &all);
+    const size_t last = learned(TWO("", ""), OMM_LOSS_COMPLETION, "D.", &count);
+    CHECK(last > 0 && last < both);
+    CHECK_EQ(learned(TWO(", \"weight\": 0", ""), OMM_LOSS_DEFAULT, "D.", &count), last);
+    CHECK_EQ(count, all);
+    CHECK_EQ(learned(TWO(", \"weight\": 0.0", ", \"weight\": 1"), OMM_LOSS_DEFAULT, "D.", &count),
+             last);
+    CHECK_EQ(learned(TWO(", \"weight\": null", ""), OMM_LOSS_DEFAULT, "Wrong, wrong.", &count),
+             both);
+    CHECK_EQ(learned(TWO("", ", \"weight\": 0"), OMM_LOSS_COMPLETION, "Wrong, wrong.", &count) +
+                 last,
+             both);
+    CHECK_EQ(learned(TWO(", \"weight\": 0", ""), OMM_LOSS_ALL, NULL, &count), all - 1);
+    CHECK_EQ(learned(shared, OMM_LOSS_DEFAULT, "D.", &count), last);
+    CHECK_EQ(count, all);
+    omm_dataset *data = NULL;
+    CHECK_ERR(parse(&data, TWO(", \"weight\": 0", ", \"weight\": 0"), &s_detect), OMM_ERR_FORMAT);
+    expect_text(omm_err_sentence(),
+                "t:1: messages: every assistant turn has weight 0: nothing to learn from");
+    static const char *const bad[] = {TWO(", \"weight\": 0.5", ""), TWO(", \"weight\": 2", ""),
+                                      TWO(", \"weight\": \"0\"", ""),
+                                      TWO(", \"weight\": false", "")};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK_ERR(parse(&data, bad[i], &s_detect), OMM_ERR_FORMAT);
+        expect_text(omm_err_sentence(),
+                    "t:1: message 1: weight; accepted: 1, or 0 for what is not learned");
+    }
+}
+
 static void spellings(void) {
     static const omm_data_loss losses[] = {OMM_LOSS_DEFAULT, OMM_LOSS_ALL, OMM_LOSS_ASSISTANT,
                                            OMM_LOSS_COMPLETION};
@@ -232,6 +289,7 @@ int main(void) {
     test_tokenizer_open(&tokenizer);
     s_tokenizer = tokenizer;
     spellings();
+    weights();
     documents();
     detection();
     refusals();

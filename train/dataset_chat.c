@@ -28,17 +28,21 @@ static omm_err read_messages(maker *m, const json_t *root) {
         omm_raise(err, "%s:%u:%s %s", m->name, m->line, m->element, omm_err_sentence()));
 }
 
-/* The first assistant turn; with loss on the completion alone, the last. */
+/* The first assistant turn that is learned; with loss on the completion alone, the last. */
 static omm_err find_reply(maker *m, made *out) {
     const omm_message *messages = m->turns.messages, *reply = NULL;
-    bool calls = false;
+    bool calls = false, any = false;
     for (size_t i = 0; i < m->turns.count; i++)
-        if (messages[i].role == OMM_ROLE_ASSISTANT &&
+        if (messages[i].role == OMM_ROLE_ASSISTANT && !messages[i].is_given &&
             (!reply || m->options.loss == OMM_LOSS_COMPLETION)) {
             reply = &messages[i];
             calls = omm_chat_turns_calls(&m->turns, i);
         }
-    if (!reply) return BAD(m, REPLY, "%s", "messages: no assistant turn to learn from");
+    for (size_t i = 0; i < m->turns.count; i++) any |= messages[i].role == OMM_ROLE_ASSISTANT;
+    if (!reply)
+        return BAD(m, REPLY, "%s",
+                   any ? "messages: every assistant turn has weight 0: nothing to learn from"
+                       : "messages: no assistant turn to learn from");
     OMM_TRY(omm_buf_append(&m->reply, reply->content.data, reply->content.size));
     OMM_TRY(omm_buf_append(&m->reply, "", 1));
     out->reply = (const char *)m->reply.data;

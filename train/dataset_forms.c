@@ -128,6 +128,9 @@ static omm_err of_sharegpt(maker *m, json_t *messages, const json_t *root) {
                        from);
         if (!json_is_string(value)) return BAD(m, CONTENT, "turn %zu: value is not a string", i);
         OMM_TRY(push(messages, role, json_incref(value)));
+        json_t *weight = json_object_get(turn, "weight");
+        if (weight && json_object_set(json_array_get(messages, i), "weight", weight) != 0)
+            return dataset_no_memory();
     }
     return OMM_OK;
 }

@@ -75,7 +75,7 @@ omm_err maker_init(maker *m, const char *name, const omm_tokenizer *tokenizer,
     if (m->options.seq_max == 0) m->options.seq_max = SEQ_DEFAULT;
     omm_prompt_init(&m->prompt, LINE_TOKENS_MAX);
     omm_chat_turns_init(&m->turns, CONTENT_BYTES_MAX);
-    m->turns.with_thoughts = true;
+    m->turns.with_thoughts = m->turns.with_weights = true;
     m->turns.tokenizer = tokenizer;
     omm_buf_init(&m->reply, CONTENT_BYTES_MAX);
     omm_buf_init(&m->mask, SEQ_LIMIT);

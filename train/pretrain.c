@@ -4,6 +4,7 @@
 #include "induction.h"
 
 #include <stddef.h>
+#include <string.h>
 
 static const omm_config_field s_path = {
     .key = "path", .kind = OMM_CONFIG_KIND_STRING, .min = 1, .max = 1024, .help = "a text"};
@@ -137,32 +138,42 @@ const omm_config_field omm_pretrain_fields[] = {
                    .help = "steps from one judgement to the next"),
     {0}};
 
+/* In the words of the file: its key is `training`. */
+static omm_err check_recipe(const omm_pretrain_config *c) {
+    static const char prefix[] = "recipe: ";
+    const omm_recipe recipe = omm_pretrain_recipe(c);
+    const omm_err err = omm_recipe_validate(&recipe);
+    const char *said = omm_err_sentence();
+    if (err != OMM_ERR_CONFIG || strncmp(said, prefix, sizeof prefix - 1) != 0) return err;
+    return omm_raise(err, "training.%s", said + sizeof prefix - 1);
+}
+
 static omm_err check(const omm_pretrain_config *c) {
     const omm_pretrain_model *m = &c->model;
     const omm_pretrain_vocabulary *v = &c->vocabulary;
     if (m->width % m->heads != 0 || m->width / m->heads % 2 != 0)
         return omm_raise(OMM_ERR_CONFIG,
-                         "model: a width of %u in %u heads; each needs an even whole number",
+                         "model.width: %u in %u heads; accepted: a multiple of twice the heads",
                          m->width, m->heads);
     if (m->heads % m->kv_heads != 0)
-        return omm_raise(OMM_ERR_CONFIG, "model: %u kv_heads do not divide %u heads", m->kv_heads,
-                         m->heads);
+        return omm_raise(
+            OMM_ERR_CONFIG,
+            "model.kv_heads: %u kv_heads do not divide %u heads; accepted: a divisor of them",
+            m->kv_heads, m->heads);
     if (m->start == OMM_PRETRAIN_INDUCTION) OMM_TRY(induction_check(m));
     if ((v->from != NULL) == (v->texts.count > 0))
         return omm_raise(OMM_ERR_CONFIG, "vocabulary: from a file, or trained on texts: one of the "
-                                         "two is needed");
+                                         "two is needed; accepted: `from` or `texts`");
     if (c->training.matrix_rate != 1 && c->training.optimizer != OMM_PRETRAIN_MUON)
-        return omm_raise(
-            OMM_ERR_CONFIG,
-            "training: matrix_rate is %g without muon; accepted: 1, or optimizer: muon",
-            c->training.matrix_rate);
-    const omm_recipe recipe = omm_pretrain_recipe(c);
-    return omm_recipe_validate(&recipe);
+        return omm_raise(OMM_ERR_CONFIG,
+                         "training.matrix_rate is %g without muon; accepted: 1, or optimizer: muon",
+                         c->training.matrix_rate);
+    return check_recipe(c);
 }
 
 omm_err omm_pretrain_load(omm_pretrain_config *out, const char *path, omm_arena *arena) {
     OMM_TRY(omm_config_load(out, omm_pretrain_fields, path, arena));
-    return check(out);
+    return omm_config_place(check(out), path);
 }
 
 omm_recipe omm_pretrain_recipe(const omm_pretrain_config *config) {

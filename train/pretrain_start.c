@@ -26,6 +26,11 @@ typedef struct start {
     induction_layer first[INDUCTION_LAYERS];
 } start;
 
+/* A file that is not there, by the key that names it. */
+static omm_err of_key(omm_err err, const char *key) {
+    return err == OMM_ERR_NOT_FOUND ? omm_raise(err, "%s: %s", key, omm_err_sentence()) : err;
+}
+
 /* --- vocabulary ------------------------------------------------------------------------------ */
 
 static omm_err copy_vocabulary(start *s) {
@@ -33,7 +38,7 @@ static omm_err copy_vocabulary(start *s) {
     omm_gguf gguf;
     const omm_gguf_kv *tokens = NULL;
     OMM_TRY(omm_path_join(path, s->folders->config, s->config->vocabulary.from));
-    OMM_TRY(omm_gguf_open(&gguf, path));
+    OMM_TRY(of_key(omm_gguf_open(&gguf, path), "vocabulary.from"));
     omm_err err = omm_gguf_get_array(&tokens, &gguf, "tokenizer.ggml.tokens", OMM_GGUF_STRING);
     if (err == OMM_OK) s->vocab = (uint32_t)tokens->count;
     for (size_t i = 0; err == OMM_OK && i < gguf.kv_count; i++) {
@@ -53,7 +58,8 @@ static omm_err add_text(omm_vocab_trainer *trainer, const char *folder, const ch
     omm_err err = omm_file_read(&text, path);
     if (err == OMM_OK) err = omm_vocab_add(trainer, omm_buf_view(&text));
     omm_buf_fini(&text);
-    return err == OMM_ERR_FORMAT ? omm_raise(err, "%s: %s", path, omm_err_sentence()) : err;
+    if (err == OMM_ERR_FORMAT) err = omm_raise(err, "%s: %s", path, omm_err_sentence());
+    return of_key(err, "vocabulary.texts");
 }
 
 static omm_err train_vocabulary(start *s) {
@@ -70,8 +76,10 @@ static omm_err train_vocabulary(start *s) {
                                        .padding = v->padding};
     const char *const *texts = v->texts.items;
     omm_vocab_trainer *trainer = NULL;
-    OMM_TRY(omm_vocab_trainer_open(&trainer, &options));
-    omm_err err = OMM_OK;
+    omm_err err = omm_vocab_trainer_open(&trainer, &options);
+    if (err == OMM_ERR_UNSUPPORTED)
+        return omm_raise(OMM_ERR_CONFIG, "vocabulary.words: %s", omm_err_sentence());
+    OMM_TRY(err);
     for (size_t i = 0; i < v->texts.count && err == OMM_OK; i++)
         err = add_text(trainer, s->folders->data, texts[i]);
     if (err == OMM_OK) err = omm_vocab_make(trainer);
@@ -110,7 +118,7 @@ static omm_err put_template(start *s) {
     omm_err err = omm_file_read(&text, path);
     if (err == OMM_OK) omm_gguf_put_str(&s->w, "tokenizer.chat_template", omm_buf_view(&text));
     omm_buf_fini(&text);
-    return err;
+    return of_key(err, "chat_template");
 }
 
 static omm_err put_keys(start *s) {

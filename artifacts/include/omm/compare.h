@@ -9,6 +9,7 @@
  * other seeds agree: with several on a side, each metric has their range and how many seeds took B's part.
  * Seeds that are not the same on both sides are a setting that differs.  Where none is on both, the sides are told apart
  * only if all runs of one are below all of the other and that is no chance (under 5 % of the ways to share them out).
+ * Fewer than OMM_COMPARE_CLIENTS_MIN clients all lean one way by chance too often: then as many seeds must, or the runs as above.
  *
  * Bundles are taken as they lie there: verify.h says whether they are what was signed.
  *
@@ -26,6 +27,8 @@
 #include <stdint.h>
 
 #define OMM_COMPARE_BUNDLES_MAX 256u
+#define OMM_COMPARE_CLIENTS_MIN                                                                    \
+    6u /* 2^(1 - 6) is 1 of 32, of five 1 of 16: less, and more, than 5 % */
 
 /* One setting that differs; NULL: that side does not have it. */
 typedef struct omm_compare_setting {
@@ -46,7 +49,8 @@ typedef enum omm_compare_word {
     OMM_COMPARE_SAME,
     OMM_COMPARE_BETTER,
     OMM_COMPARE_WORSE,
-    OMM_COMPARE_SEED /* the clients agree, and it may be the seed: no run of the other side has it */
+    OMM_COMPARE_SEED, /* the clients agree, and it may be the seed: no run of the other side has it */
+    OMM_COMPARE_FEW   /* they agree, and are too few for that to say anything */
 } omm_compare_word;
 
 /* Means over clients (each the mean of its items), then over the bundles of a side. */

@@ -89,6 +89,12 @@ OMM_CHECKED omm_err omm_config_load(void *out, const omm_config_field *fields, c
 OMM_CHECKED omm_err omm_config_parse(void *out, const omm_config_field *fields, omm_bytes text,
                                      const char *name, omm_arena *arena);
 
+/* For what a table cannot check.  Where `err` is CONFIG or NOT_FOUND and the last sentence begins with a key, as in "model.width: 31 in
+ * 4 heads" or "recipe: rank is ...", with "FILE: " in front of it or not: the same sentence with "FILE:LINE:COLUMN: " in
+ * front, of that key's value or of the nearest mapping around it that the file has; with "FILE: " where it has none of them.
+ * Returns `err`; any other one is left as it is. */
+OMM_CHECKED omm_err omm_config_place(omm_err err, const char *file);
+
 /* Append the effective configuration, defaults written out, as YAML in table order: what a run
  * records, and what parses back to the same struct (but for the `present` flag of a key whose
  * default was taken).  Equal structs give equal bytes.

@@ -27,7 +27,7 @@
  * tool turns user-defined tokens ("<tool_call>") are plain too; in system and assistant turns they are
  * the tokens the model knows, and so are marks of its calls that are control tokens in the file.
  *
- * What is learned (mask 1): the content of assistant turns and the mark that closes it.
+ * What is learned (mask 1): the content of assistant turns and the mark that closes it, but of those that are only given.
  *
  * Tool calls in an assistant turn, by the model's template (omm_chat_calls_of):
  *   marked   [text] <tool_call>\n{"name": "...", "arguments": {...}}\n</tool_call>, and more of them
@@ -125,6 +125,7 @@ typedef struct omm_message {
     omm_role role;
     omm_bytes content; /* UTF-8, borrowed */
     omm_bytes call_id; /* of a tool's result, where it has one; borrowed */
+    bool is_given;     /* of an assistant's turn: context alone, not to be learned */
 } omm_message;
 
 /* Token ids of a conversation, with what is to be learned. */

@@ -3,10 +3,12 @@
  *
  *   {"role": "system" ("developer"), "user", "assistant" or "tool",
  *    "content": TEXT, or [{"type": "text", "text": TEXT}, ...], or null beside tool_calls,
- *    "tool_calls": [{"function": {"name": NAME, "arguments": OBJECT, or its text}}, ...]}
+ *    "tool_calls": [{"function": {"name": NAME, "arguments": OBJECT, or its text}}, ...],
+ *    "weight": 0 or 1}
  *
  * What an assistant thought ("reasoning_content": TEXT) goes in front of what it said, as thinking.h has it, where that is
- * asked for; else it is left out.  Calls are written into the assistant's text, as chat.h has them.  Tools, [{"function": {"name", "parameters"}}] or
+ * asked for; else it is left out.  An assistant's turn of weight 0 is context that nobody learns (OpenAI's and ShareGPT's files of
+ * lessons), where weights are asked for; elsewhere it is not read.  Calls are written into the assistant's text, as chat.h has them.  Tools, [{"function": {"name", "parameters"}}] or
  * the functions themselves, are announced in the system turn, which is made where there is none, or in turns of their own where
  * the model's template has them so (chat.h: OMM_ROLE_TOOLS); a call's "id" and a result's "tool_call_id" are kept for models that have ids.
  *
@@ -34,6 +36,7 @@ typedef struct omm_chat_turns {
     omm_message *messages; /* (count) contents: in `texts`, or borrowed from the JSON */
     size_t count;
     bool with_thoughts; /* set it after init */
+    bool with_weights;  /* the same */
     const omm_tokenizer
         *tokenizer; /* the same: of the model, whose template may announce tools; NULL: none does */
     omm_buf texts;

@@ -49,7 +49,7 @@ typedef struct omm_quantise_options {
     const char *type;                        /* element type or mix, upper or lower case */
     const char *keep[OMM_QUANTISE_KEEP_MAX]; /* "PATTERN=TYPE"; * ? [] as in file names */
     unsigned keep_count;
-    bool pure; /* without rule 3 */
+    bool pure; /* without rule 3; not with a mix */
 } omm_quantise_options;
 
 typedef struct omm_quantise_tensor {
