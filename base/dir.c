@@ -205,6 +205,7 @@ typedef struct walk {
     const char *root;
     omm_dir_each each;
     void *ud;
+    uint32_t *passed_over; /* NULL: what would be passed over is refused */
 } walk;
 
 static void batch_fini(name_batch *b) {
@@ -264,21 +265,10 @@ static DIR *open_walked(omm_err *err, const walk *w, const char *relative, int d
     return NULL;
 }
 
-/* The next entry: its path and whether it is a folder.  *child is empty at the end. */
-static omm_err next_entry(char child[OMM_PATH_MAX], bool *is_folder, const walk *w, DIR *dir,
-                          const char *relative) {
+/* Errors: IO, FORMAT (neither a file nor a folder). */
+static omm_err look_at(bool *is_folder, const walk *w, DIR *dir, const struct dirent *entry,
+                       const char *child) {
     struct stat st;
-    const struct dirent *entry = NULL;
-    child[0] = '\0';
-    do {
-        errno = 0;
-        entry = readdir(dir);
-        if (!entry && errno != 0)
-            return omm_raise(OMM_ERR_IO, "read folder %s/%s: %s", w->root, relative,
-                             strerror(errno));
-        if (!entry) return OMM_OK;
-    } while (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0);
-    OMM_TRY(omm_path_join(child, relative, entry->d_name));
     *is_folder = entry->d_type == DT_DIR;
     if (entry->d_type == DT_DIR || entry->d_type == DT_REG) return OMM_OK;
     if (fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
@@ -287,6 +277,26 @@ static omm_err next_entry(char child[OMM_PATH_MAX], bool *is_folder, const walk 
     if (*is_folder || S_ISREG(st.st_mode)) return OMM_OK;
     return omm_raise(OMM_ERR_FORMAT, "%s/%s: %s, not a file or a folder", w->root, child,
                      S_ISLNK(st.st_mode) ? "a symbolic link" : "a special file");
+}
+
+/* The next entry: its path and whether it is a folder.  *child is empty at the end. */
+static omm_err next_entry(char child[OMM_PATH_MAX], bool *is_folder, const walk *w, DIR *dir,
+                          const char *relative) {
+    for (;;) {
+        child[0] = '\0';
+        errno = 0;
+        const struct dirent *entry = readdir(dir);
+        if (!entry && errno != 0)
+            return omm_raise(OMM_ERR_IO, "read folder %s/%s: %s", w->root, relative,
+                             strerror(errno));
+        if (!entry) return OMM_OK;
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+        const bool passed = w->passed_over && entry->d_name[0] == '.';
+        omm_err err = passed ? OMM_OK : omm_path_join(child, relative, entry->d_name);
+        if (err == OMM_OK && !passed) err = look_at(is_folder, w, dir, entry, child);
+        if (!w->passed_over || (err == OMM_OK && !passed)) return err;
+        ++*w->passed_over;
+    }
 }
 
 /* Is there nothing but files and folders? */
@@ -311,6 +321,7 @@ static omm_err read_batch(name_batch *b, const walk *w, DIR *dir, const char *re
     char child[OMM_PATH_MAX];
     bool is_folder = false;
     omm_err err = OMM_OK;
+    const uint32_t before = w->passed_over ? *w->passed_over : 0;
     rewinddir(dir);
     while (err == OMM_OK && (err = next_entry(child, &is_folder, w, dir, relative)) == OMM_OK &&
            child[0]) {
@@ -320,6 +331,7 @@ static omm_err read_batch(name_batch *b, const walk *w, DIR *dir, const char *re
         err = batch_keep(b, child);
         if (err == OMM_OK && b->count == 2 * BATCH_NAMES) err = batch_cut(b);
     }
+    if (w->passed_over && last[0]) *w->passed_over = before; /* counted with the first names */
     return err == OMM_OK ? batch_cut(b) : err;
 }
 
@@ -346,6 +358,10 @@ static omm_err walk_folder(const walk *w, const char *relative, int depth) {
     bool more = true;
     omm_err err = OMM_OK;
     DIR *dir = open_walked(&err, w, relative, depth);
+    if (!dir && w->passed_over && depth > 0) {
+        ++*w->passed_over;
+        return OMM_OK;
+    }
     if (!dir) return err;
     while (err == OMM_OK && more) {
         name_batch b = {.more = false};
@@ -361,7 +377,13 @@ static omm_err walk_folder(const walk *w, const char *relative, int depth) {
 }
 
 omm_err omm_dir_walk(const char *dir, omm_dir_each each, void *ud) {
-    const walk w = {dir, each, ud};
+    const walk w = {dir, each, ud, NULL};
     OMM_TRY(check_folder(&w, "", 0));
+    return walk_folder(&w, "", 0);
+}
+
+/* NOLINTNEXTLINE(readability-non-const-parameter): counted in `w` */
+omm_err omm_dir_walk_over(uint32_t *passed_over, const char *dir, omm_dir_each each, void *ud) {
+    const walk w = {dir, each, ud, passed_over};
     return walk_folder(&w, "", 0);
 }

@@ -516,6 +516,60 @@ static void walk_refuses_links_and_special_files(void) {
     CHECK_EQ(s.text[0], 0); /* refused before the first call */
 }
 
+static omm_err count_one(void *ud, const char *relative) {
+    (void)relative;
+    ++*(uint32_t *)ud;
+    return OMM_OK;
+}
+
+static void walk_passes_over(void) {
+    seen s = {.answer = OMM_OK};
+    uint32_t over = 0;
+    CHECK_OK(omm_dir_make(at("o/deep")));
+    CHECK_OK(omm_dir_make(at("o/.git/objects")));
+    CHECK_OK(omm_file_write_fast(at("o/.git/objects/a"), omm_bytes_str("."), 0644));
+    CHECK_OK(omm_file_write_fast(at("o/a"), omm_bytes_str("."), 0644));
+    CHECK_OK(omm_file_write_fast(at("o/.a"), omm_bytes_str("."), 0644));
+    CHECK_OK(omm_file_write_fast(at("o/deep/b"), omm_bytes_str("."), 0644));
+    CHECK_EQ(symlink("..", at("o/deep/loop")), 0);
+    CHECK_EQ(symlink("/nowhere", at("o/deep/lock")), 0);
+    CHECK_EQ(mkfifo(at("o/fifo"), 0600), 0);
+    CHECK_OK(omm_dir_walk_over(&over, at("o"), note, &s));
+    CHECK(strcmp(s.text, "a\ndeep/b\n") == 0);
+    CHECK_EQ(over, 5);
+    char path[OMM_PATH_MAX], half[OMM_PATH_MAX];
+    CHECK_OK(omm_path_join(path, s_root, "o/n"));
+    for (unsigned i = 0; i < 70; i++) {
+        CHECK_OK(omm_path_join(path, path, "n"));
+        if (i == 30) CHECK_OK(omm_path_join(half, path, ""));
+    }
+    CHECK_OK(omm_dir_make(path));
+    s = (seen){.answer = OMM_OK};
+    over = 0;
+    CHECK_OK(omm_dir_walk_over(&over, at("o"), note, &s));
+    CHECK_EQ(over, 6);
+    CHECK_OK(omm_dir_remove(half)); /* in two pieces: it is as deep as nothing is removed at once */
+    CHECK_ERR(omm_dir_walk_over(&over, at("none"), note, &s), OMM_ERR_NOT_FOUND);
+    s.answer = OMM_ERR_CANCELLED;
+    CHECK_ERR(omm_dir_walk_over(&over, at("o"), note, &s), OMM_ERR_CANCELLED);
+    /* counted once, though a large folder is read several times */
+    char name[OMM_PATH_MAX], root[OMM_PATH_MAX], number[16];
+    CHECK_OK(omm_path_join(root, s_root, "many"));
+    CHECK_OK(omm_dir_make(root));
+    for (unsigned i = 0; i < 9100; i++) {
+        snprintf(number, sizeof number, "%s%u", i % 91 == 0 ? "." : "", i);
+        CHECK_OK(omm_path_join(name, root, number));
+        const int fd = open(name, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+        CHECK(fd >= 0 && close(fd) == 0);
+    }
+    uint32_t seen_files = 0;
+    over = 0;
+    CHECK_OK(omm_dir_walk_over(&over, root, count_one, &seen_files));
+    CHECK_EQ(seen_files, 9000);
+    CHECK_EQ(over, 100);
+    CHECK_OK(omm_dir_remove(root));
+}
+
 static void folders_are_made_and_removed(void) {
     struct stat st;
     CHECK_OK(omm_dir_make(at("m/x//y/")));
@@ -670,11 +724,16 @@ static void maps_show_files(void) {
     omm_map_prefetch(&map, omm_bytes_of(NULL, 0));
     omm_map_prefer_huge(&map);
     CHECK(omm_bytes_equal(map.view, omm_bytes_str("mapped")));
+    CHECK_OK(omm_map_check_unchanged(&map));
+    const int descriptor = map.fd;
+    CHECK(fcntl(descriptor, F_GETFD) >= 0);
     omm_map_close(&map);
+    CHECK(fcntl(descriptor, F_GETFD) < 0);
     omm_map_close(&map); /* twice is harmless */
     CHECK_OK(omm_file_write_fast(at("map"), omm_bytes_str(""), 0644));
     CHECK_OK(omm_map_open(&map, at("map")));
     CHECK_EQ(map.view.size, 0);
+    CHECK_OK(omm_map_check_unchanged(&map)); /* nothing of it can be read */
     omm_map_close(&map);
     CHECK_ERR(omm_map_open(&map, at("none")), OMM_ERR_NOT_FOUND);
     CHECK_ERR(omm_map_open(&map, s_root), OMM_ERR_IO);
@@ -858,6 +917,7 @@ int main(void) {
     states_tell_files_apart();
     walk_holds_some_names_at_a_time();
     walk_refuses_links_and_special_files();
+    walk_passes_over();
     folders_are_made_and_removed();
     nesting_is_limited();
     walk_says_what_is_too_long();

@@ -51,6 +51,15 @@ static void remove_name(omm_bytes view) {
     pthread_mutex_unlock(&s_maps_mutex);
 }
 
+static void copy_name(char out[NAME_BYTES], omm_bytes view) {
+    snprintf(out, NAME_BYTES, "a file");
+    pthread_mutex_lock(&s_maps_mutex);
+    for (size_t i = 0; i < MAPS_NAMED_MAX; i++)
+        if (atomic_load(&s_maps[i].first) == (uintptr_t)view.data)
+            memcpy(out, s_maps[i].name, NAME_BYTES);
+    pthread_mutex_unlock(&s_maps_mutex);
+}
+
 /* Adds a text to a message of at most SAID_BYTES, of which `size` bytes are there; returns how many then are. */
 static size_t said_with(char *message, size_t size, const char *text) {
     while (*text && size < SAID_BYTES) message[size++] = *text++;
@@ -102,8 +111,12 @@ static omm_err open_with(omm_map *map, const char *path, int flags) {
         else
             map->view = omm_bytes_of(data, size);
     }
-    close(fd);
-    if (map->view.size > 0) add_name(map->view, path);
+    if (map->view.size > 0) {
+        map->fd = fd;
+        add_name(map->view, path);
+    } else {
+        close(fd);
+    }
     return err;
 }
 
@@ -113,6 +126,19 @@ omm_err omm_map_open(omm_map *map, const char *path) {
 
 omm_err omm_map_open_itself(omm_map *map, const char *path) {
     return open_with(map, path, O_NOFOLLOW);
+}
+
+omm_err omm_map_check_unchanged(const omm_map *map) {
+    char name[NAME_BYTES];
+    omm_file_state now;
+    if (map->view.size == 0) return OMM_OK;
+    copy_name(name, map->view);
+    OMM_TRY(base_file_state(&now, map->fd, name));
+    if (now.bytes == map->state.bytes && now.modified_ns == map->state.modified_ns) return OMM_OK;
+    return omm_raise(OMM_ERR_STATE,
+                     "%s was written to while this program reads from it: start again, and put "
+                     "another version in its place by mv",
+                     name);
 }
 
 /* Advice on the pages of `part` that lie in the map: on those that it covers in `whole`, or on all that
@@ -152,6 +178,7 @@ void omm_map_close(omm_map *map) {
         remove_name(map->view);
         int rc = munmap(u.address, map->view.size);
         OMM_ASSERT(rc == 0);
+        close(map->fd);
     }
     *map = (omm_map){0};
 }

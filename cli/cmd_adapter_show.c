@@ -43,6 +43,8 @@ static omm_err load_gguf(omm_lora *lora, char hex[OMM_DIGEST_HEX_SIZE], const ch
     const omm_digest digest = omm_gguf_digest(&gguf);
     omm_digest_hex(hex, &digest);
     omm_gguf_close(&gguf);
+    if (err == OMM_ERR_NOT_FOUND)
+        err = OMM_ERR_FORMAT; /* the file is there: something in it is not */
     if (err != OMM_OK) return omm_raise(err, "%s: %s", path, omm_err_sentence());
     return omm_lora_load_file(lora, path, &shape);
 }

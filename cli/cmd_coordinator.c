@@ -399,6 +399,7 @@ static omm_err serve(coordinator *c, bool json, bool *passed) {
     OMM_TRY(resolve_paths(c));
     OMM_TRY(load_tls(c));
     service_tell_time(&c->env, &c->tls_certificate);
+    service_tell_rights(&c->env, c->file.state_dir);
     OMM_TRY(open_run(c));
     OMM_TRY(repeat_result(&is_over, c, json, passed));
     if (is_over) return OMM_OK;

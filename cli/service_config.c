@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define SERVICE_ARENA_BYTES ((size_t)160 << 20) /* 16 shards of 4 MiB, each in a block of its own */
@@ -104,6 +105,20 @@ void service_tell_time(const service_env *env, const omm_buf *certificates) {
     omm_log_event(&env->log, OMM_LOG_WARN, "certificate_not_valid",
                   OMM_LOG_STR("detail", omm_err_sentence()),
                   OMM_LOG_STR("then", "nobody whose clock says so connects"));
+}
+
+void service_tell_rights(const service_env *env, const char *state_dir) {
+    char path[OMM_PATH_MAX], mode[8];
+    struct stat st;
+    if (omm_path_join(path, env->dir, state_dir) != OMM_OK || stat(path, &st) != 0) return;
+    if (!(st.st_mode & (S_IWGRP | S_IRWXO))) return;
+    snprintf(mode, sizeof mode, "%04o", (unsigned)st.st_mode & 07777);
+    omm_log_event(&env->log, OMM_LOG_WARN, "state_is_open", OMM_LOG_STR("dir", path),
+                  OMM_LOG_STR("mode", mode),
+                  OMM_LOG_STR("what", st.st_mode & (S_IWGRP | S_IWOTH)
+                                          ? "other users of this machine may change what is in it"
+                                          : "other users of this machine may read in it"),
+                  OMM_LOG_STR("do", "chmod 700, as a folder that is made here has"));
 }
 
 void service_pem_wipe(omm_buf *pem) {

@@ -107,7 +107,19 @@ static omm_err put_unnamed(diary *d, const omm_coord *coord) {
     return OMM_OK;
 }
 
+/* A run that has gone on for a while has had a log. */
+static void tell_of_lost_log(const diary *d, const omm_coord_status *status) {
+    omm_digest head;
+    if (status->round == 0 && status->state == OMM_COORD_JOINING) return;
+    if (omm_audit_log_head(&head, d->log) > 0) return;
+    omm_log_event(
+        d->o.log, OMM_LOG_WARN, "audit_log_begun_anew", OMM_LOG_STR("file", d->o.path),
+        OMM_LOG_STR("what", "the run has begun before, and its audit log is gone or empty"),
+        OMM_LOG_STR("do", "put it back with the process stopped, unless you moved it away"));
+}
+
 omm_err diary_start(diary *d, const omm_coord_status *status, const omm_coord *coord) {
+    tell_of_lost_log(d, status);
     json_t *entry = json_object();
     omm_err err = fill_start(entry, d, status);
     if (err != OMM_OK) {

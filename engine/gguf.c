@@ -137,6 +137,13 @@ void omm_gguf_prefetch(const omm_gguf *gguf, omm_bytes part) {
     for (uint32_t i = 1; i < gguf->part_count; i++) omm_map_prefetch(&gguf->more[i - 1], part);
 }
 
+omm_err omm_gguf_check_unchanged(const omm_gguf *gguf) {
+    OMM_TRY(omm_map_check_unchanged(&gguf->map));
+    for (uint32_t i = 1; i < gguf->part_count; i++)
+        OMM_TRY(omm_map_check_unchanged(&gguf->more[i - 1]));
+    return OMM_OK;
+}
+
 const omm_gguf_tensor *omm_gguf_find_tensor(const omm_gguf *gguf, const char *name) {
     size_t lo = 0;
     size_t hi = gguf->tensor_count;

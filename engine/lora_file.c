@@ -386,6 +386,8 @@ omm_err omm_lora_load_file(omm_lora *lora, const char *path, const omm_lora_shap
     omm_err err = load(lora, &g, shape);
     omm_gguf_close(&g);
     if (err == OMM_OK || err == OMM_ERR_NOMEM) return err;
+    if (err == OMM_ERR_NOT_FOUND)
+        err = OMM_ERR_FORMAT; /* the file is there: something in it is not */
     char said[512];
     snprintf(said, sizeof said, "%s", omm_err_sentence());
     return omm_raise(err, "%s: %s", path, said);

@@ -290,6 +290,7 @@ static omm_err load_all(omm_model *model, const omm_gguf *gguf) {
 static omm_err load(omm_model *model, const omm_gguf *gguf, omm_model how) {
     *model = how;
     omm_err err = load_all(model, gguf);
+    if (err == OMM_OK && !model->outline) err = omm_gguf_check_unchanged(gguf);
     model->pool = NULL;
     if (err != OMM_OK) omm_model_fini(model);
     return err;

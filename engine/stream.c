@@ -69,10 +69,8 @@ static void go_on_to(model_stream *s, uint32_t index) {
     s->index = index;
 }
 
-static omm_err read_layer(model_stream *s, omm_pool *pool, uint32_t index) {
+static omm_err read_matrices(model_stream *s, omm_pool *pool) {
     const omm_model *model = s->model;
-    s->index = UINT32_MAX;
-    s->layer = model->layers[index];
     for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
         const omm_bytes rows = s->layer.rows[t];
         s->layer.weights[t].data = s->rooms[t];
@@ -80,6 +78,18 @@ static omm_err read_layer(model_stream *s, omm_pool *pool, uint32_t index) {
                                gguf_tensor_at(model->gguf, rows)->name));
         omm_gguf_release(model->gguf, rows);
     }
+    return OMM_OK;
+}
+
+static omm_err read_layer(model_stream *s, omm_pool *pool, uint32_t index) {
+    const omm_model *model = s->model;
+    s->index = UINT32_MAX;
+    s->layer = model->layers[index];
+    const omm_err err = read_matrices(s, pool);
+    /* Behind the reading, so that all that was written before its end is noticed; and before what is wrong with the
+     * weights, which may be because of that. */
+    OMM_TRY(omm_gguf_check_unchanged(model->gguf));
+    OMM_TRY(err);
     omm_gguf_release_all(model->gguf); /* what the system has mapped around them */
     s->index = index;
     return OMM_OK;

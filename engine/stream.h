@@ -28,7 +28,7 @@ OMM_CHECKED omm_err model_stream_init(model_stream *s, const omm_model *model);
 void model_stream_fini(model_stream *s);
 
 /* Layer `index`, until the next call: the model's own, or read by the threads of `pool`.
- * Errors: NUMERIC (a weight that is not finite; names the tensor). */
+ * Errors: NUMERIC (a weight that is not finite; names the tensor), STATE (its file was written to), IO. */
 OMM_CHECKED omm_err model_stream_layer(const omm_layer **out, model_stream *s, omm_pool *pool,
                                        uint32_t index);
 

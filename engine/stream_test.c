@@ -9,6 +9,8 @@
 #include "omm/session.h"
 #include "omm_test.h"
 
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -264,6 +266,54 @@ static void test_file(const omm_compute *c) {
     close_rig(&r);
 }
 
+/* What another program writes into the file is noticed, and is in no logits; another file in its place is none of it. */
+static void test_written_to(const omm_compute *c) {
+    char path[] = "/tmp/omm-stream-XXXXXX", other[] = "/tmp/omm-stream-XXXXXX";
+    rig r;
+    omm_gguf mapped;
+    omm_model model, whole;
+    omm_session *s = NULL;
+    const int fds[2] = {mkstemp(path), mkstemp(other)};
+    CHECK(fds[0] >= 0 && fds[1] >= 0);
+    open_arch(&r, &(tiny_arch){.name = "llama", .layers = LAYERS});
+    CHECK_OK(omm_file_write_fast(path, omm_buf_view(&r.file), 0600));
+    CHECK_OK(omm_file_write_fast(other, omm_buf_view(&r.file), 0600));
+    CHECK_OK(omm_gguf_open(&mapped, path));
+    CHECK_OK(omm_model_load(&whole, &r.gguf));
+    CHECK_OK(omm_model_load_streamed(&model, NULL, &mapped, 1));
+    CHECK_OK(omm_file_remove(path));
+    CHECK_EQ(rename(other, path), 0); /* as mv */
+    logits_of(s_want, c, &whole, NULL, false);
+    logits_of(s_got, c, &model, NULL, false);
+    same(&model, "another file in its place");
+    omm_model_fini(&model);
+    omm_gguf_close(&mapped);
+
+    CHECK_OK(omm_gguf_open(&mapped, path));
+    CHECK_OK(omm_model_load_streamed(&model, NULL, &mapped, 1));
+    CHECK_OK(omm_session_open(&s, c, &model, NULL, NULL));
+    CHECK_OK(omm_session_append(s, s_ids, 5, s_got, true));
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    const off_t middle = (off_t)r.file.size / 2;
+    CHECK(fd >= 0);
+    usleep(20000); /* a tick of the clock that stamps files */
+    CHECK_EQ(pwrite(fd, r.file.data + middle, 1, middle), 1); /* even the same byte */
+    CHECK_ERR(omm_session_append(s, s_ids + 5, 5, s_got, true), OMM_ERR_STATE);
+    CHECK(strstr(omm_err_sentence(), path) != NULL);
+    CHECK(strstr(omm_err_sentence(), "was written to while") != NULL);
+    CHECK_EQ(omm_session_position(s), 5);
+    omm_session_close(s);
+    omm_model_fini(&model);
+    CHECK_ERR(omm_model_load(&model, &mapped), OMM_ERR_STATE); /* nor is all of it loaded so */
+    omm_gguf_close(&mapped);
+    CHECK_EQ(close(fd), 0);
+    CHECK_EQ(close(fds[0]), 0);
+    CHECK_EQ(close(fds[1]), 0);
+    CHECK_OK(omm_file_remove(path));
+    omm_model_fini(&whole);
+    close_rig(&r);
+}
+
 static void test_out_of_memory(const omm_compute *c) {
     rig r;
     open_tiny(&r, &(tiny_options){.format = OMM_FORMAT_Q4_0, .untied = true});
@@ -314,6 +364,7 @@ int main(void) {
     test_bad_weight(&c);
     test_read_ahead(&c);
     test_file(&c);
+    test_written_to(&c);
     test_out_of_memory(&c);
     test_threads();
     omm_compute_fini(&c);

@@ -140,6 +140,7 @@ static void test_wrong_whole(void) {
     base.piece_chunks = OMM_BASE_PIECE_CHUNKS_MAX; /* no disk has this much: nothing is begun */
     base.size = (uint64_t)1 << 60;
     CHECK_ERR(base_store_open(&s, s_folder, &base), OMM_ERR_REFUSED_SIZE);
+    CHECK(strstr(omm_err_sentence(), "takes 1152921504.61 GB, and 67.1 MB have to stay") != NULL);
 }
 
 /* ---- a model in several files ---- */

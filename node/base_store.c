@@ -214,11 +214,14 @@ static omm_err check_room(const base_store *s) {
     const uint64_t room = (uint64_t)disk.f_bavail * disk.f_frsize;
     const uint64_t want = s->base->size - s->at + SPARE_BYTES;
     if (room >= want) return OMM_OK;
-    char free_text[32], want_text[32];
+    char free_text[32], want_text[32], spare_text[32];
     omm_plan_bytes_text(free_text, room);
-    omm_plan_bytes_text(want_text, want);
-    return omm_raise(OMM_ERR_REFUSED_SIZE, "%s: %s are free, and the base model still takes %s",
-                     s->folder, free_text, want_text);
+    omm_plan_bytes_text(want_text, want - SPARE_BYTES);
+    omm_plan_bytes_text(spare_text, SPARE_BYTES);
+    return omm_raise(OMM_ERR_REFUSED_SIZE,
+                     "%s: %s are free; the base model still takes %s, and %s have to stay free "
+                     "beside it: make room, or name another state_dir",
+                     s->folder, free_text, want_text, spare_text);
 }
 
 /* One that has its name is taken up too: killed while files were given theirs. */

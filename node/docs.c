@@ -30,10 +30,6 @@ static const char *const s_migrations[] = {
 
 /* ---- Which files --------------------------------------------------------------------------- */
 
-static bool is_hidden(const char *path) {
-    return path[0] == '.' || strstr(path, "/.") != NULL;
-}
-
 static bool is_text_name(const char *path) {
     static const char *const s_endings[] = {".txt", ".text", ".md", ".markdown", ".rst", ".org"};
     const char *dot = strrchr(path, '.');
@@ -46,6 +42,7 @@ static bool is_text_name(const char *path) {
 typedef struct walk {
     const char *dir;
     omm_docs_counts counts;
+    uint32_t looked_at;
     uint64_t bytes;
     omm_hasher hasher;
     omm_db *db; /* NULL: only look */
@@ -76,9 +73,10 @@ static omm_err visit(void *ud, const char *path) {
     char full[OMM_PATH_MAX];
     struct stat info;
     OMM_TRY(omm_path_join(full, w->dir, path));
-    if (w->counts.files + w->counts.skipped >= OMM_DOCS_FILES_MAX)
-        return omm_raise(OMM_ERR_TOO_BIG, "%s: more than %u files", w->dir, OMM_DOCS_FILES_MAX);
-    bool read = !is_hidden(path) && is_text_name(path) && omm_path_is_inside(path) &&
+    if (w->looked_at++ >= OMM_DOCS_FILES_MAX)
+        return omm_raise(OMM_ERR_TOO_BIG, "%s: more than %u files, hidden ones not counted", w->dir,
+                         OMM_DOCS_FILES_MAX);
+    bool read = is_text_name(path) && omm_path_is_inside(path) &&
                 text_is_plain(omm_bytes_str(path)) && lstat(full, &info) == 0 &&
                 S_ISREG(info.st_mode) && info.st_size <= (off_t)OMM_DOCS_FILE_BYTES_MAX;
     if (!read) {
@@ -91,9 +89,11 @@ static omm_err visit(void *ud, const char *path) {
 static omm_err look(omm_digest *listing, omm_docs_counts *counts, const char *dir, omm_db *db) {
     walk w = {.dir = dir, .db = db};
     omm_hasher_init(&w.hasher);
-    OMM_TRY(omm_dir_walk(dir, visit, &w));
+    uint32_t passed_over = 0;
+    OMM_TRY(omm_dir_walk_over(&passed_over, dir, visit, &w));
     *listing = omm_hasher_final(&w.hasher);
     *counts = w.counts;
+    counts->skipped += passed_over;
     return OMM_OK;
 }
 

@@ -122,7 +122,8 @@ omm_err docs_put_file(uint32_t *passages, bool *is_text, omm_db *db, const char 
     *is_text = false;
     omm_buf_init(&text, OMM_DOCS_FILE_BYTES_MAX);
     omm_err err = omm_file_read(&text, full);
-    if (err == OMM_ERR_NOT_FOUND || err == OMM_ERR_TOO_BIG) { /* gone, or grown since */
+    /* gone, or grown since; or not ours to read */
+    if (err == OMM_ERR_NOT_FOUND || err == OMM_ERR_TOO_BIG || err == OMM_ERR_IO) {
         omm_buf_fini(&text);
         return OMM_OK;
     }

@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/eventfd.h>
@@ -159,6 +160,32 @@ static enum MHD_Result refuse_host(front *h, struct MHD_Connection *c) {
     return queue_refusal(h, c, MHD_HTTP_FORBIDDEN, NULL,
                          "this server answers to names of this machine alone; one with an API key "
                          "answers to any");
+}
+
+/* What says whom a request is for and where it ends. */
+typedef struct framing {
+    unsigned hosts, lengths, encodings;
+    bool is_strange; /* an encoding that is not read here */
+} framing;
+
+static enum MHD_Result count_header(void *ud, enum MHD_ValueKind kind, const char *name,
+                                    const char *value) {
+    framing *f = (framing *)ud;
+    (void)kind;
+    f->hosts += strcasecmp(name, MHD_HTTP_HEADER_HOST) == 0;
+    f->lengths += strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0;
+    if (strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0) {
+        f->encodings++;
+        f->is_strange |= !value || strcasecmp(value, "chunked") != 0;
+    }
+    return MHD_YES;
+}
+
+/* A request that a proxy in front of this server may read as another one, or as two (RFC 9112, 3.2 and 6.3). */
+static bool is_ambiguous(struct MHD_Connection *c) {
+    framing f = {0};
+    (void)omm_mhd()->get_connection_values(c, MHD_HEADER_KIND, count_header, &f);
+    return f.hosts > 1 || f.lengths + f.encodings > 1 || f.is_strange;
 }
 
 static bool is_json(struct MHD_Connection *c) {
@@ -362,6 +389,14 @@ static enum MHD_Result answer_now(front *h, struct MHD_Connection *c, const visi
     return ok;
 }
 
+/* A body that its client sends only if it may; one that comes all the same is taken and dropped, as who is still sending does
+ * not hear a refusal. */
+static bool asks_too_much(const front *h, struct MHD_Connection *c) {
+    const char *length = header_of(c, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    return length && header_of(c, MHD_HTTP_HEADER_EXPECT) &&
+           strtoull(length, NULL, 10) > h->body_max;
+}
+
 /* Before the body: true where it may come, else *result is that of the refusal or the page. */
 static bool check_head(front *h, struct MHD_Connection *c, const char *path, bool is_post,
                        enum MHD_Result *result) {
@@ -381,6 +416,8 @@ static bool check_head(front *h, struct MHD_Connection *c, const char *path, boo
         *result = queue_refusal(h, c, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, NULL,
                                 "the body has to be JSON and say so: Content-Type: "
                                 "application/json");
+    } else if (asks_too_much(h, c)) {
+        *result = queue_body_fault(h, c, MHD_HTTP_CONTENT_TOO_LARGE);
     } else {
         return true;
     }
@@ -406,6 +443,11 @@ static enum MHD_Result begin(front *h, struct MHD_Connection *c, const char *pat
     const bool is_get =
         strcmp(method, MHD_HTTP_METHOD_GET) == 0 || strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
     const bool is_post = strcmp(method, MHD_HTTP_METHOD_POST) == 0;
+    /* Before anything of it is believed; the connection ends with the answer. */
+    if (is_ambiguous(c))
+        return queue_refusal(h, c, MHD_HTTP_BAD_REQUEST, "ambiguous_request",
+                             "accepted are one Host, and one Content-Length or one "
+                             "Transfer-Encoding: chunked");
     if (h->o->origin_count > 0 && strcmp(method, MHD_HTTP_METHOD_OPTIONS) == 0)
         return answer_options(h, c);
     if (!is_get && !is_post)

@@ -574,6 +574,36 @@ static unsigned status_of(unsigned port, const char *request) {
 
 #define NAME31 "0123456789012345678901234567890"
 
+/* A request that two readers may take for different ones is read by neither. */
+static void test_ambiguous(unsigned port) {
+    static const char *const cases[] = {
+        JSON "Host: 127.0.0.1\r\n" END "{}",
+        JSON "Content-Length: 3\r\n" END "{} ",
+        JSON "Transfer-Encoding: chunked\r\n" END "2\r\n{}\r\n0\r\n\r\n",
+        "Content-Type: application/json\r\nTransfer-Encoding: gzip\r\n" END "{}",
+        "Content-Type: application/json\r\nTransfer-Encoding: gzip, chunked\r\n" END
+        "2\r\n{}\r\n0\r\n\r\n",
+        "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: "
+        "chunked\r\n" END "2\r\n{}\r\n0\r\n\r\n",
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char request[512];
+        answer a;
+        const int fd = served_connect(port);
+        snprintf(request, sizeof request, "POST " CHAT " HTTP/1.1\r\nHost: localhost\r\n%s",
+                 cases[i]);
+        served_send(fd, request, strlen(request));
+        served_read(&a, fd);
+        CHECK_EQ(a.status, 400);
+        CHECK(strstr(a.body, "ambiguous_request") != NULL);
+        answer_fini(&a);
+    }
+    CHECK_EQ(status_of(port, "POST " CHAT " HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                             "application/json\r\nTransfer-Encoding: Chunked\r\n" END
+                             "e\r\n{\"model\": \"x\"}\r\n0\r\n\r\n"),
+             404); /* the model is read */
+}
+
 static void test_strangers(unsigned port) {
     CHECK_EQ(status_of(port, "GET /health HTTP/1.1\r\nHost: localhost:80\r\n" END), 200);
     CHECK_EQ(status_of(port, "GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n" END), 200);
@@ -592,6 +622,11 @@ static void test_strangers(unsigned port) {
     CHECK_EQ(status_of(port, "POST " CHAT " HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
                              "text/plain\r\nContent-Length: 2\r\n" END "{}"),
              415);
+    CHECK_EQ(status_of(port, "POST " CHAT " HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                             "application/json\r\nExpect: 100-continue\r\nContent-Length: "
+                             "999999999\r\n" END),
+             413); /* before a byte of it */
+    test_ambiguous(port);
     ask_for(port, CHAT, "{\"model\": \"x\"}", 404, "error.code", "model_not_found");
     ask_for(port, CHAT, "{\"n\": 0}", 400, "error.param", "n");
     /* A name that is cut inside a character. */

@@ -337,6 +337,12 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
         (folder / "node" / "node.sqlite").touch()
         first_said(path, "INFO no_token_file .*a node that has been let in needs none")
         (folder / "node" / "node.sqlite").unlink()
+        # A state folder that others may read, or change, is told of; that of one group is not, as long as it only reads.
+        path.write_text("".join(f"{k}: {v}\n" for k, v in node.items()))
+        for mode, says in ((0o755, "WARN state_is_open dir=.*node mode=0755 what=.*may read in it.* do=.chmod 700"),
+                           (0o770, "WARN state_is_open .*mode=0770 what=.*may change"), (0o750, "WARN no_answer ")):
+            (folder / "node").chmod(mode)
+            first_said(path, says)
         path.chmod(0o644)
         path.write_text("".join(f"{k}: {v}\n" for k, v in (node | {"token": "invite-" + "c7" * 32}).items()))
         expect(["node", "-c", path], 3, "node.yaml holds a secret .a key or token. but has mode 0644")
@@ -822,6 +828,13 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         expect(["train", "-m", MODEL, "-d", mixed, "-o", folder / "x.gguf", f"--{option}", *([] if value is None else [value])], 2,
                rf"(?m)^meshmind train: --{option}: {field} is [-\d.]+ ?.*; accepted: ")
     expect(["generate", "-m", MODEL, "--lora", MODEL, "x"], 3, rf"{MODEL}: adapter: general.type is 'model', wanted 'adapter'")
+    lacks = folder / "lacks.gguf"  # a file that is there and lacks something is damaged; one that is not there is a wrong path
+    lacks.write_bytes(MODEL.read_bytes().replace(b"general.type", b"general.typx", 1))
+    expect(["generate", "-m", MODEL, "--lora", lacks, "x"], 3, "lacks.gguf: GGUF: key general.type is missing")
+    lacks.write_bytes(MODEL.read_bytes().replace(b"general.architecture", b"general.architecturx", 1))
+    expect(["adapter", "show", lacks], 3, "lacks.gguf: GGUF: key general.architecture is missing")
+    lacks.unlink()
+    expect(["generate", "-m", MODEL, "--lora", lacks, "x"], 2, "lacks.gguf: No such file")
     shutil.rmtree(folder / "new")
     mixed.unlink()
     adapter = run("generate", "-m", MODEL, "--lora", out / "final.gguf", "Once", "-n", "4")

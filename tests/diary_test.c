@@ -6,6 +6,7 @@
 #include "peer.h"
 
 #include "omm/coordinator_enrol.h"
+#include "omm/file.h"
 #include "omm/json.h"
 #include "omm/mem.h"
 #include "omm_test.h"
@@ -20,7 +21,15 @@ static peer s_peer;
 static watch *s_watch;
 static diary *s_diary;
 static char s_path[OMM_PATH_MAX];
-static const omm_log s_log = {0};
+static char s_said[1024]; /* the last line of the log */
+
+static void hear(void *ud, omm_log_level level, const char *line) {
+    (void)ud;
+    (void)level;
+    snprintf(s_said, sizeof s_said, "%s", line);
+}
+
+static omm_log s_log;
 
 static void on_event(void *ud, const omm_coord_event *event) {
     (void)ud;
@@ -30,6 +39,7 @@ static void on_event(void *ud, const omm_coord_event *event) {
 }
 
 static void open_diary(void) {
+    s_log = (omm_log){.level = OMM_LOG_INFO, .clock = omm_clock_system(), .sink = hear};
     const diary_options o = {.path = s_path,
                              .run = &s_peer.f.run,
                              .commit = "c",
@@ -134,6 +144,14 @@ static void test_rounds(void) {
     omm_audit_check check;
     CHECK_OK(omm_audit_log_verify(&check, s_path, &f->audit_head));
     CHECK(check.has_known && check.entries == f->audit_entries);
+    /* a log that is gone is begun anew, and not in silence; one that is there, or not yet due, is no news */
+    CHECK_EQ(s_said[0], 0);
+    diary_close(s_diary);
+    CHECK_OK(omm_file_remove(s_path));
+    open_diary();
+    CHECK(strstr(s_said, "audit_log_begun_anew file=") != NULL);
+    CHECK(strstr(s_said, s_path) != NULL);
+    s_said[0] = 0;
     end();
 }
 

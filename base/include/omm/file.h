@@ -103,6 +103,11 @@ OMM_CHECKED omm_err omm_dir_remove(const char *path);
  * Errors: NOT_FOUND, IO, FORMAT (a link, a special file), TOO_BIG (64 levels), NOMEM. */
 typedef omm_err (*omm_dir_each)(void *ud, const char *relative_path);
 OMM_CHECKED omm_err omm_dir_walk(const char *dir, omm_dir_each each, void *ud);
+/* The same of a folder that is somebody's own: passed over, and added to *passed_over, is what is hidden (its name begins
+ * with a point), a symbolic link, a special file, or a folder below `dir` that cannot be opened or is too deep.
+ * Errors: NOT_FOUND, IO, NOMEM, those of `each`. */
+OMM_CHECKED omm_err omm_dir_walk_over(uint32_t *passed_over, const char *dir, omm_dir_each each,
+                                      void *ud);
 
 /* Call `each` for every name in `dir`, "." and ".." left out, in no order: files, folders, links.  `each` may remove files.
  * The first error of `each` stops it and is returned.  Errors: NOT_FOUND, IO. */
@@ -126,12 +131,17 @@ OMM_CHECKED omm_err omm_file_state_read(omm_file_state *out, const char *path);
 typedef struct omm_map {
     omm_bytes view;
     omm_file_state state; /* of the file when it was opened */
+    int fd; /* of the file, open as long as the map is; none where the view is empty */
 } omm_map;
 /* Errors: NOT_FOUND, IO. */
 OMM_CHECKED omm_err omm_map_open(omm_map *map, const char *path);
 /* The same of the file that lies at `path` itself: a symbolic link is refused (IO). */
 OMM_CHECKED omm_err omm_map_open_itself(omm_map *map, const char *path);
 void omm_map_close(omm_map *map);
+/* Nothing was written to the file since it was opened, as its size and its time of change say; that another file is
+ * under its name by now, or none, is no change.  Not noticed at once: writes through a shared map.
+ * Errors: STATE, IO. */
+OMM_CHECKED omm_err omm_map_check_unchanged(const omm_map *map);
 /* The process need not keep `part` in memory: what lies in `map` is read from the file again when it
  * is looked at again.  The rest of `part` is left alone. */
 void omm_map_release(const omm_map *map, omm_bytes part);

@@ -19,6 +19,7 @@
     XX(create_response_from_callback)                                                              \
     XX(destroy_response)                                                                           \
     XX(get_connection_info)                                                                        \
+    XX(get_connection_values)                                                                      \
     XX(get_daemon_info)                                                                            \
     XX(get_timeout)                                                                                \
     XX(lookup_connection_value)                                                                    \

@@ -157,6 +157,8 @@ void omm_gguf_release(const omm_gguf *gguf, omm_bytes part);
 void omm_gguf_prefetch(const omm_gguf *gguf, omm_bytes part);
 /* omm_map_release of all files. */
 void omm_gguf_release_all(const omm_gguf *gguf);
+/* omm_map_check_unchanged of each file.  Errors: STATE, IO. */
+OMM_CHECKED omm_err omm_gguf_check_unchanged(const omm_gguf *gguf);
 
 const omm_gguf_kv *omm_gguf_find(const omm_gguf *gguf, const char *key);             /* or NULL */
 const omm_gguf_tensor *omm_gguf_find_tensor(const omm_gguf *gguf, const char *name); /* or NULL */

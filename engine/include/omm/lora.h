@@ -202,6 +202,7 @@ OMM_CHECKED omm_err omm_lora_save_fused(omm_buf *out, bool *rounded, const omm_l
  * (another architecture, another base, a shape that does not fit, named); NOT_FOUND (a pair with one part missing);
  * NUMERIC (a value is not finite). */
 OMM_CHECKED omm_err omm_lora_load(omm_lora *lora, omm_bytes file, const omm_lora_shape *shape);
+/* The same; what a file lacks that is there is FORMAT, and NOT_FOUND is a file that is not. */
 OMM_CHECKED omm_err omm_lora_load_file(omm_lora *lora, const char *path,
                                        const omm_lora_shape *shape);
 

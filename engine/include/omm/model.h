@@ -135,7 +135,8 @@ OMM_CHECKED omm_err omm_model_load_with(omm_model *model, omm_pool *pool, const 
 /* The same for models that are larger than memory: matrices of the first `resident` layers (more: all)
  * are packed; the others are streamed: a session's graph reads and packs each of them anew every time
  * it comes to it, into memory for one layer of its own, to the same bytes.  `gguf` stays open until
- * omm_model_fini, and errors of streamed tensors appear at their first use. */
+ * omm_model_fini, and errors of streamed tensors appear at their first use.  A file that is written to meanwhile is
+ * noticed when its next layer is read, or at the end of loading: then the session's call fails (STATE). */
 OMM_CHECKED omm_err omm_model_load_streamed(omm_model *model, omm_pool *pool, const omm_gguf *gguf,
                                             uint32_t resident);
 /* What loading would make, from the header alone: matrices without data, vectors NULL, lora_shape.base

@@ -8,8 +8,8 @@
  * is a heading: it is searched together with the passages below it, and so is the name of the file.
  *
  * Read are files ending in .txt, .text, .md, .markdown, .rst or .org that are UTF-8 without control
- * characters; others, hidden ones and those over a limit are counted as skipped.  A folder with a
- * symbolic link in it is refused: a link could show files from elsewhere to the model.
+ * characters; others and those over a limit are counted as skipped, and so are, as one each, hidden files and folders,
+ * symbolic links (which could show files from elsewhere to the model), special files, and what may not be read.
  *
  * The index (FTS5) is in memory and is built again when a file was added, removed or changed
  * (path, size or time of change).
@@ -39,11 +39,10 @@ typedef struct omm_docs omm_docs;
 typedef struct omm_docs_counts {
     uint32_t files;
     uint32_t passages;
-    uint32_t skipped; /* files that are no text, hidden, or over a limit */
+    uint32_t skipped; /* what is no text, over a limit, hidden, a link, or not to be read */
 } omm_docs_counts;
 
-/* Reads and indexes the folder.  Errors: NOT_FOUND, IO, FORMAT (a link or special file), TOO_BIG
- * (files, bytes), NOMEM. */
+/* Reads and indexes the folder.  Errors: NOT_FOUND, IO, TOO_BIG (files, bytes), NOMEM. */
 OMM_CHECKED omm_err omm_docs_open(omm_docs **out, const char *dir);
 void omm_docs_close(omm_docs *docs); /* NULL is fine */
 
