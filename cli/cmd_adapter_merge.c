@@ -133,8 +133,8 @@ static omm_err join(const merge_args *a) {
 
 typedef struct merge_report {
     json_t *tensors;
-    size_t adapted,
-        lost; /* layers; of these the ones that storing changes more than the adapter does */
+    size_t adapted; /* layers */
+    size_t lost;    /* of these: storing changes more than the adapter does */
 } merge_report;
 
 static void count_layer(merge_report *r, const omm_lora_merged *m) {

@@ -12,8 +12,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* CLI_COUNT: of 32 bits and at least 1, so that 0 can stand for what was not given.  CLI_KEYS: takes no value; prints the keys
- * of a YAML file, and nothing else is done. */
+/* What `out` points to: FLAG bool, STR const char *, U32 and COUNT uint32_t, U64 uint64_t, F32 float, LIST cli_list, KEYS
+ * the const omm_config_field * of a YAML file.  COUNT is at least 1, so that 0 can stand for what was not given.  KEYS takes
+ * no value: the file's keys are printed, and nothing else is done. */
 typedef enum cli_kind {
     CLI_FLAG,
     CLI_STR,
@@ -36,9 +37,7 @@ typedef struct cli_option {
     const char *name; /* long name without dashes; NULL ends the table */
     char letter;      /* short form, 0 for none */
     cli_kind kind;
-    void
-        *out; /* bool, const char *, uint32_t, uint64_t, float, cli_list; kept if absent.  KEYS: the
-                        * const omm_config_field * of the file */
+    void *out;         /* of the kind's type, above; kept if absent */
     const char *value; /* what the value is, for --help: "FILE", "N" */
     const char *help;
 } cli_option;
@@ -47,8 +46,7 @@ enum { CLI_EXIT_PASS = 0, CLI_EXIT_FAILED = 1, CLI_EXIT_USAGE = 2, CLI_EXIT_RUNT
 
 /* Parse argv[1..] into `options`; positional arguments are moved to the front of `args` (argv + 1),
  * `*count` of them, between min and max.  Returns -1 to go on, else an exit code: 0 after --help and
- * a CLI_KEYS,
- * CLI_EXIT_USAGE after an error, which is printed with what would be accepted. */
+ * CLI_KEYS, CLI_EXIT_USAGE after an error, which is printed with what would be accepted. */
 int cli_parse(int *count, char ***args, int argc, char **argv, const cli_option *options,
               const char *usage, const char *summary, int min, int max);
 

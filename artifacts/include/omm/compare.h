@@ -27,8 +27,8 @@
 #include <stdint.h>
 
 #define OMM_COMPARE_BUNDLES_MAX 256u
-#define OMM_COMPARE_CLIENTS_MIN                                                                    \
-    6u /* 2^(1 - 6) is 1 of 32, of five 1 of 16: less, and more, than 5 % */
+/* 2^(1 - 6) is 1 of 32, less than 5 %; of five clients it is 1 of 16. */
+#define OMM_COMPARE_CLIENTS_MIN 6u
 
 /* One setting that differs; NULL: that side does not have it. */
 typedef struct omm_compare_setting {
