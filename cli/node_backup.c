@@ -70,6 +70,95 @@ static omm_err full_path(char out[OMM_PATH_MAX], const char *path) {
     return omm_path_join(out, here, path);
 }
 
+/* ---- what a backup may put there ---- */
+
+/* A backup of somebody else names the places of its files itself, and a shell runs what it can of a file that lies where it
+ * looks for its own.  So nothing but a key, an invitation and certificates is ever written, without a byte around them. */
+
+#define PEM_LINE_MAX 76u
+
+static bool is_hex(const char *text) {
+    return text[0] && !text[strspn(text, "0123456789abcdef")];
+}
+
+/* Of a key file: is it a member of this kind of key? */
+static bool is_of_key(const char *name, const json_t *value, bool is_locked) {
+    static const char *const locked[] = {"salt", "nonce", "box"}, *const numbers[] = {"ops",
+                                                                                      "mem_bytes"};
+    const char *text = json_string_value(value);
+    if (strcmp(name, "kind") == 0) return true;
+    if (strcmp(name, "schema_version") == 0) return json_is_integer(value);
+    if (strcmp(name, "public") == 0) return text && is_hex(text);
+    if (!is_locked) return strcmp(name, "secret") == 0 && text && is_hex(text);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (strcmp(name, numbers[i]) == 0) return json_is_integer(value);
+    for (size_t i = 0; i < sizeof locked / sizeof *locked; i++)
+        if (strcmp(name, locked[i]) == 0) return text && is_hex(text);
+    return false;
+}
+
+static omm_err check_key(const char *text) {
+    json_t *key = NULL, *value;
+    const char *kind = "", *name;
+    omm_err err = omm_json_parse(&key, omm_bytes_str(text), "key");
+    if (err == OMM_OK) err = omm_json_get_str(&kind, key, "kind");
+    const bool is_locked = strcmp(kind, "omm-locked-key") == 0;
+    bool is_key = err == OMM_OK && (is_locked || strcmp(kind, "omm-secret-key") == 0);
+    json_object_foreach(key, name, value) is_key = is_key && is_of_key(name, value, is_locked);
+    json_decref(key);
+    return is_key ? OMM_OK : omm_raise(OMM_ERR_FORMAT, "the backup's key is no key file");
+}
+
+static omm_err check_token(const char *text) {
+    char line[256];
+    omm_seed seed;
+    const size_t size = strcspn(text, "\r\n");
+    (void)snprintf(line, sizeof line, "%.*s", (int)size, text);
+    const bool is_alone = !text[size + strspn(text + size, "\r\n")];
+    if (is_alone && omm_invitation_parse(&seed, line) == OMM_OK) return OMM_OK;
+    return omm_raise(OMM_ERR_FORMAT, "the backup's token is no invitation on one line");
+}
+
+static bool is_line(const char *line, size_t size, const char *is) {
+    return size == strlen(is) && memcmp(line, is, size) == 0;
+}
+
+/* RFC 7468: one certificate behind the other; nothing else beside, but empty lines. */
+static bool is_pem(const char *text) {
+    static const char base64[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=";
+    static const char *const marks[] = {"-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"};
+    bool is_inside = false, any = false;
+    while (*text) {
+        const size_t whole = strcspn(text, "\n");
+        const size_t size = whole > 0 && text[whole - 1] == '\r' ? whole - 1 : whole;
+        const size_t letters = strspn(text, base64);
+        if (is_line(text, size, marks[is_inside])) {
+            is_inside = !is_inside;
+            any = true;
+        } else if (size > 0 && (!is_inside || letters != size || size > PEM_LINE_MAX)) {
+            return false;
+        }
+        text += whole + (text[whole] == '\n');
+    }
+    return any && !is_inside;
+}
+
+static omm_err check_contents(const json_t *root) {
+    const char *text;
+    OMM_TRY(omm_json_get_str(&text, root, "key"));
+    OMM_TRY(check_key(text));
+    if (json_object_get(root, "token")) {
+        OMM_TRY(omm_json_get_str(&text, root, "token"));
+        OMM_TRY(check_token(text));
+    }
+    if (!json_object_get(root, "tls_certificate")) return OMM_OK;
+    OMM_TRY(omm_json_get_str(&text, root, "tls_certificate"));
+    if (is_pem(text)) return OMM_OK;
+    return omm_raise(OMM_ERR_FORMAT, "the backup's tls_certificate is no certificate in PEM, or "
+                                     "there is something beside it");
+}
+
 /* ---- backup ---- */
 
 static omm_err put_file(json_t *root, const char *key, const char *path) {
@@ -119,6 +208,7 @@ static omm_err backup(const char *config, const char *out) {
     if (err == OMM_OK) err = omm_json_set_str(root, "config_path", full);
     if (err == OMM_OK) err = put_file(root, "config", config);
     if (err == OMM_OK) err = put_carried(root, &env, &file);
+    if (err == OMM_OK) err = check_contents(root);
     if (err == OMM_OK) err = write_backup(out, root);
     service_end(&env);
     json_decref(root);
@@ -229,49 +319,20 @@ static omm_err put(const char *path, omm_bytes bytes, bool replace) {
     return replace ? omm_file_write(path, bytes, 0600) : omm_file_create(path, bytes, 0600);
 }
 
+/* The path is the backup's. */
+static void say_written(const char *path) {
+    printf("written: ");
+    node_print_clean(path);
+    printf("\n");
+}
+
 static omm_err take_file(const json_t *root, carried what, const char *path, bool replace) {
     const char *text;
     if (!path[0] || !json_object_get(root, s_carried[what].member)) return OMM_OK;
     OMM_TRY(omm_json_get_str(&text, root, s_carried[what].member));
     OMM_TRY(put(path, omm_bytes_str(text), replace));
-    printf("written: %s\n", path);
+    say_written(path);
     return OMM_OK;
-}
-
-static omm_err check_key(const char *text) {
-    json_t *key = NULL;
-    const char *kind = "";
-    omm_err err = omm_json_parse(&key, omm_bytes_str(text), "key");
-    if (err == OMM_OK) err = omm_json_get_str(&kind, key, "kind");
-    const bool is_key = err == OMM_OK && (strcmp(kind, "omm-secret-key") == 0 ||
-                                          strcmp(kind, "omm-locked-key") == 0);
-    json_decref(key);
-    return is_key ? OMM_OK : omm_raise(OMM_ERR_FORMAT, "the backup's key is no key");
-}
-
-static omm_err check_token(const char *text) {
-    char line[256];
-    omm_seed seed;
-    (void)snprintf(line, sizeof line, "%.*s", (int)strcspn(text, "\r\n"), text);
-    const omm_err err = omm_invitation_parse(&seed, line);
-    return err == OMM_OK ? OMM_OK
-                         : omm_raise(OMM_ERR_FORMAT, "the backup's token is no invitation");
-}
-
-/* A backup of somebody else names the places of its files itself: nothing but such files is ever written there. */
-static omm_err check_contents(const json_t *root) {
-    static const char pem[] = "-----BEGIN CERTIFICATE-----";
-    const char *text;
-    OMM_TRY(omm_json_get_str(&text, root, "key"));
-    OMM_TRY(check_key(text));
-    if (json_object_get(root, "token")) {
-        OMM_TRY(omm_json_get_str(&text, root, "token"));
-        OMM_TRY(check_token(text));
-    }
-    if (!json_object_get(root, "tls_certificate")) return OMM_OK;
-    OMM_TRY(omm_json_get_str(&text, root, "tls_certificate"));
-    if (strncmp(text, pem, sizeof pem - 1) == 0) return OMM_OK;
-    return omm_raise(OMM_ERR_FORMAT, "the backup's tls_certificate is no certificate");
 }
 
 /* Before anything is written: is it a backup, and would it overwrite something? */
@@ -342,9 +403,11 @@ static omm_err tell_missing(service_env *env, const node_file *file, const char 
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
         const char *path = NULL;
         OMM_TRY(service_path(&path, env, needs[i].path));
-        if (path[0] && !omm_file_exists(path))
-            printf("not there: %s (%s), which no backup has: %s, or change its line in %s\n", path,
-                   needs[i].line, needs[i].what, config);
+        if (!path[0] || omm_file_exists(path)) continue;
+        printf("not there: ");
+        node_print_clean(path);
+        printf(" (%s), which no backup has: %s, or change its line in %s\n", needs[i].line,
+               needs[i].what, config);
     }
     printf("Start this node only where the one that was backed up does not run any more.\n");
     return OMM_OK;
@@ -383,7 +446,7 @@ static omm_err put_all(const json_t *root, const omm_buf *text, const moved *m, 
         if (err != OMM_OK) err = undo(err, config, was_there, &old);
     }
     secret_wipe(&old);
-    if (err == OMM_OK) printf("written: %s\n", config);
+    if (err == OMM_OK) say_written(config);
     if (err == OMM_OK) err = take_others(root, &env, &file, replace);
     if (err == OMM_OK) err = tell_missing(&env, &file, config);
     service_end(&env);

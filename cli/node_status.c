@@ -122,8 +122,7 @@ static void print_silence(const json_t *root) {
            silent_s);
 }
 
-/* Of a file that its owner wrote, or words of a coordinator's: nothing that moves a terminal's cursor. */
-static void print_clean(const char *text) {
+void node_print_clean(const char *text) {
     omm_buf clean;
     omm_buf_init(&clean, SIZE_MAX / 2);
     if (omm_text_clean(&clean, omm_bytes_str(text)) != OMM_OK) clean.size = 0;
@@ -135,11 +134,11 @@ static void print_clean(const char *text) {
 
 static void print_now(const json_t *root) {
     char since[32];
-    print_clean(text_of(root, "name"));
+    node_print_clean(text_of(root, "name"));
     printf(": %s", text_of(root, "state"));
     if (text_of(root, "detail")[0]) {
         printf(", ");
-        print_clean(text_of(root, "detail"));
+        node_print_clean(text_of(root, "detail"));
     }
     if (json_is_true(json_object_get(root, "running"))) {
         if (json_object_get(root, "round")) printf(", round %lld", number_of(root, "round"));
@@ -150,7 +149,9 @@ static void print_now(const json_t *root) {
                    (double)number_of(root, "resident_bytes") * 1e-6);
         print_silence(root);
     }
-    printf("\ncoordinator  %s\n", text_of(root, "coordinator"));
+    printf("\ncoordinator  ");
+    node_print_clean(text_of(root, "coordinator"));
+    printf("\n");
     const json_t *wire = json_object_get(root, "wire");
     if (wire)
         printf("connection   %lld bytes out, %lld in, since it was started\n",
@@ -160,10 +161,14 @@ static void print_now(const json_t *root) {
 static void print_files(const json_t *root) {
     const char *key;
     json_t *value;
-    json_object_foreach(json_object_get(root, "reads"), key, value)
-        printf("reads        %s (%s)%s\n", json_string_value(value), key,
-               strcmp(key, "data") == 0 ? ": used here, never sent" : "");
-    printf("writes       %s\n", text_of(root, "writes"));
+    json_object_foreach(json_object_get(root, "reads"), key, value) {
+        printf("reads        ");
+        node_print_clean(json_string_value(value));
+        printf(" (%s)%s\n", key, strcmp(key, "data") == 0 ? ": used here, never sent" : "");
+    }
+    printf("writes       ");
+    node_print_clean(text_of(root, "writes"));
+    printf("\n");
 }
 
 /* What came of a submission, in a word. */

@@ -104,6 +104,19 @@ omm_err omm_coord_uninvite(omm_coord *c, const char *hex) {
     return enrol_store_withdraw(c->enrol->db, &one.id);
 }
 
+/* A name or a label in a column: in quotes where it is more than letters, digits, - _ and ., so that no label looks like
+ * columns of its own. */
+static omm_err put_word(omm_buf *out, const char *text) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    if (text[0] && !text[strspn(text, plain)]) return omm_buf_append(out, text, strlen(text));
+    OMM_TRY(omm_buf_append(out, "\"", 1));
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\') OMM_TRY(omm_buf_append(out, "\\", 1));
+        OMM_TRY(omm_buf_append(out, text, 1));
+    }
+    return omm_buf_append(out, "\"", 1);
+}
+
 typedef struct listing {
     const omm_coord *c;
     omm_buf *out;
@@ -118,9 +131,16 @@ static omm_err list_invitation(void *ud, const enrol_invitation *one) {
     if (one->expires_ms) omm_time_iso(at, one->expires_ms);
     bool over = one->expires_ms && l->now_ms >= one->expires_ms;
     const char *is = one->withdrawn ? "withdrawn" : over ? "expired" : "open";
-    return omm_buf_printf(
-        l->out, "%s  until %-24s  %s%s%s%s\n", hex, at, one->used ? "used by " : is,
-        one->used ? name_of(l->c, &one->used_by) : "", one->label[0] ? "  " : "", one->label);
+    OMM_TRY(omm_buf_printf(l->out, "%s  until %-24s  %s", hex, at, one->used ? "used by " : is));
+    if (one->used && coord_node_find(l->c, &one->used_by) < 0)
+        OMM_TRY(omm_buf_printf(l->out, "%s", name_of(l->c, &one->used_by)));
+    else if (one->used)
+        OMM_TRY(put_word(l->out, name_of(l->c, &one->used_by)));
+    if (one->label[0]) {
+        OMM_TRY(omm_buf_printf(l->out, "  "));
+        OMM_TRY(put_word(l->out, one->label));
+    }
+    return omm_buf_printf(l->out, "\n");
 }
 
 omm_err omm_coord_invitations(omm_buf *out, omm_coord *c) {
@@ -181,11 +201,13 @@ omm_err omm_coord_nodes(omm_buf *out, const omm_coord *c) {
         const char *canary = coord_canary_reason(c, c->by_id[i]);
         char declined[OMM_DECLINED_TEXT_SIZE];
         omm_declined_text(declined, node->declined);
-        OMM_TRY(omm_buf_printf(
-            out, "%s  %-10s  %u accepted, %u refused  %s  by %s%s%s%s%s%s%s\n", hex, standing(node),
-            node->accepted_total, node->refused_total, is->name, e ? e->by : "list",
-            e && e->revoked[0] ? "; revoked: " : "", e ? e->revoked : "", canary[0] ? "; " : "",
-            canary, declined[0] ? "; gave nothing to the last offer: " : "", declined));
+        OMM_TRY(omm_buf_printf(out, "%s  %-10s  %u accepted, %u refused  ", hex, standing(node),
+                               node->accepted_total, node->refused_total));
+        OMM_TRY(put_word(out, is->name));
+        OMM_TRY(omm_buf_printf(out, "  by %s%s%s%s%s%s%s\n", e ? e->by : "list",
+                               e && e->revoked[0] ? "; revoked: " : "", e ? e->revoked : "",
+                               canary[0] ? "; " : "", canary,
+                               declined[0] ? "; gave nothing to the last offer: " : "", declined));
     }
     OMM_TRY(coord_canary_list(out, c));
     if (n <= OMM_COORD_LIST_MAX) return OMM_OK;

@@ -4,10 +4,14 @@
 #include "omm/memory.h"
 #include "omm/node_history.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#define BOARD_BYTES_MAX ((size_t)1 << 20)
+#define STAT_BLOCK_BYTES 512u /* of st_blocks */
 #define WRITE_MS 1000u
 #define HISTORY_MS 5000u /* or when the state is a new one */
 
@@ -56,14 +60,37 @@ static omm_err fill(json_t *root, const board *b, const omm_node *node, omm_clie
     return b->history ? omm_json_set(root, "history", json_incref(b->history)) : OMM_OK;
 }
 
+/* On a full disk no new file has room, and who looks would read what was so before: what is there is overwritten, with what has
+ * room in its blocks. */
+static void write_over(const char *path, const omm_buf *text) {
+    struct stat st;
+    omm_buf whole;
+    const int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) return;
+    omm_buf_init(&whole, BOARD_BYTES_MAX);
+    omm_err err = OMM_ERR_IO;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+        text->size <= (uint64_t)st.st_blocks * STAT_BLOCK_BYTES)
+        err = omm_buf_append(&whole, text->data, text->size);
+    while (err == OMM_OK && whole.size < (uint64_t)st.st_size)
+        err = omm_buf_append(&whole, "\n", 1);
+    if (err == OMM_OK) (void)!pwrite(fd, whole.data, whole.size, 0);
+    omm_buf_fini(&whole);
+    (void)close(fd);
+}
+
 static void write_board(const board *b, const omm_node *node, omm_client *client) {
     json_t *root = json_object();
     omm_buf text;
-    omm_buf_init(&text, (size_t)1 << 20);
+    omm_buf_init(&text, BOARD_BYTES_MAX);
     omm_err err = fill(root, b, node, client);
     if (err == OMM_OK) err = omm_json_write_pretty(&text, root);
     if (err == OMM_OK) err = omm_file_write_fast(b->path, omm_buf_view(&text), 0600);
-    (void)err; /* a full disk is noticed where it matters */
+    if (err == OMM_ERR_IO) {
+        (void)json_object_del(root, "history"); /* which is long */
+        omm_buf_clear(&text);
+        if (omm_json_write_pretty(&text, root) == OMM_OK) write_over(b->path, &text);
+    }
     omm_buf_fini(&text);
     json_decref(root);
 }

@@ -31,9 +31,10 @@ typedef struct service {
     omm_pace pace;
     atomic_bool is_paused, let_go; /* from the watcher to the training */
     uint64_t worked_ms;
-    bool has_failed;   /* the last request */
-    uint64_t asked_ms; /* since when there is no answer */
-    uint32_t jitter;   /* a walk of its own for each process */
+    char trouble[BOARD_DETAIL_SIZE]; /* what keeps it from its next step; "": nothing */
+    bool has_failed;                 /* the last request */
+    uint64_t asked_ms;               /* since when there is no answer */
+    uint32_t jitter;                 /* a walk of its own for each process */
 } service;
 
 static uint64_t now_ms(const service *s) {
@@ -86,6 +87,10 @@ static void show(service *s) {
                   {"submitting", "sending"}, {"uploading", "sending"}, {"done", "done"},
                   {"enrolling", "waiting"},  {"proving", "proving"},   {"telling", "waiting"},
                   {"showing", "stopped"}};
+    if (s->trouble[0]) { /* also while it waits to try again */
+        board_show(&s->board, "trouble", s->trouble, s->node, s->client, false);
+        return;
+    }
     const omm_node_status status = omm_node_get_status(s->node);
     const char *state = status.phase;
     for (size_t i = 0; i < sizeof states / sizeof *states; i++)
@@ -281,13 +286,15 @@ static omm_err run(omm_node_service_result *result, service *s) {
         if (err != OMM_OK) { /* a full disk, say: the event is kept and tried again */
             omm_log_event(s->o->node.log, OMM_LOG_ERROR, "node_trouble",
                           OMM_LOG_STR("detail", omm_err_sentence()));
-            board_show(&s->board, "trouble", omm_err_sentence(), s->node, s->client, false);
+            (void)snprintf(s->trouble, sizeof s->trouble, "%s", omm_err_sentence());
+            show(s);
             sleep_until(s, now_ms(s) + trouble_ms);
             trouble_ms =
                 trouble_ms < SERVICE_TROUBLE_MOST_MS / 2 ? 2 * trouble_ms : SERVICE_TROUBLE_MOST_MS;
             continue;
         }
         trouble_ms = SERVICE_TROUBLE_MS;
+        s->trouble[0] = '\0';
         if (action.kind == OMM_NODE_DONE) {
             result->is_done = true;
             break;

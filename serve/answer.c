@@ -420,5 +420,10 @@ omm_err answer_models(omm_buf *out, const omm_serve_options *o, const char *name
     }
     if (!name) return put(out, json_pack("{s:s, s:o}", "object", "list", "data", list));
     json_decref(list);
-    return omm_raise(OMM_ERR_NOT_FOUND, "there is no model %.100s", name);
+    char names[256] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < o->adapter_count && at < sizeof names; i++)
+        at += (size_t)snprintf(names + at, sizeof names - at, ", %s", o->adapters[i].name);
+    return omm_raise(OMM_ERR_NOT_FOUND, "there is no model %.100s; accepted: %s%s", name, o->name,
+                     names);
 }

@@ -197,9 +197,25 @@ static bool is_json(struct MHD_Connection *c) {
 
 /* ---- what is there to be read ---------------------------------------------------------------- */
 
+/* Layers that are streamed come from the file as it was when the server began, or from none. */
+static bool is_model_lost(const front *h) {
+    const omm_model *m = h->o->model;
+    return m->gguf && m->resident < m->dims.layers && omm_gguf_check_unchanged(m->gguf) != OMM_OK;
+}
+
+static bool is_healthy(const front *h) {
+    return !work_is_stopped(h->work) && !is_model_lost(h);
+}
+
+/* No path: who has no key may read it. */
 static omm_err put_health(omm_buf *out, front *h) {
-    return omm_buf_printf(out, "{\"status\":\"%s\"}\n",
-                          work_is_stopped(h->work) ? "stopping" : "ok");
+    if (work_is_stopped(h->work)) return omm_buf_printf(out, "{\"status\":\"stopping\"}\n");
+    if (is_model_lost(h))
+        return omm_buf_printf(out,
+                              "{\"status\":\"broken\",\"reason\":\"the model's file was written "
+                              "to while this server streams from it: every text fails until "
+                              "it is started again\"}\n");
+    return omm_buf_printf(out, "{\"status\":\"ok\"}\n");
 }
 
 static omm_err put_metrics(omm_buf *out, front *h) {
@@ -226,8 +242,8 @@ static enum MHD_Result send_page(front *h, struct MHD_Connection *c, const struc
     const omm_err err = p->put(&out, h);
     enum MHD_Result ok = MHD_NO;
     if (err == OMM_OK) {
-        const bool stopping = p->put == put_health && work_is_stopped(h->work);
-        const unsigned status = stopping ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_OK;
+        const bool is_sick = p->put == put_health && !is_healthy(h);
+        const unsigned status = is_sick ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_OK;
         work_count_status(h->work, status);
         ok = queue_bytes(h, c, status, p->type, &out);
     }

@@ -172,6 +172,11 @@ static bool take_n(reader *r, const char *name, const json_t *value) {
 
 static bool take_tokens_max(reader *r, const char *name, const json_t *value) {
     r->out->tokens_max = 0;
+    r->out->draws_none = json_is_integer(value) && json_integer_value(value) == 0;
+    if (r->out->draws_none) { /* check_members: may it? */
+        r->out->tokens_max = 1;
+        return true;
+    }
     return read_u32_or_all(r, name, &r->out->tokens_max, value, 1);
 }
 
@@ -685,6 +690,11 @@ static bool check_members(reader *r) {
     if (json_is_integer(json_object_get(r->root, "max_tokens")) &&
         json_is_integer(json_object_get(r->root, "max_completion_tokens")))
         return refuse(r, "max_tokens", "max_tokens: max_completion_tokens says it already");
+    if (out->draws_none && !out->echo)
+        return refuse(r, "max_tokens", "%s: accepted are whole numbers from 1 to %u, and -1%s",
+                      json_object_get(r->root, "max_completion_tokens") ? "max_completion_tokens"
+                                                                        : "max_tokens",
+                      UINT32_MAX, out->is_chat ? "" : "; 0 together with echo");
     const json_t *kwargs = json_object_get(r->root, "chat_template_kwargs");
     if (json_object_get(kwargs, "enable_thinking") &&
         json_is_string(json_object_get(r->root, "reasoning_effort")))

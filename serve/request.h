@@ -33,6 +33,7 @@ typedef struct request {
     omm_sampler sampler; /* its rng: of the first text; others take their number as lane */
     uint64_t seed;
     uint32_t tokens_max; /* 0: as many as the context has room for */
+    bool draws_none;     /* the prompt alone, echoed (max_tokens 0); tokens_max is 1 then */
     uint32_t n;          /* texts of each prompt */
     size_t prompt_count;
     omm_tokens prompts[REQUEST_TEXTS_MAX];

@@ -78,6 +78,7 @@ static const refusal s_refusals[] = {
     {true, "{" TURN ", \"seed\": -2}", 400, "seed", "from 0 to 2^53, and -1"},
     {true, "{" TURN ", \"repeat_last_n\": -2}", 400, "repeat_last_n", ", and -1"},
     {true, "{" TURN ", \"max_tokens\": 0}", 400, "max_tokens", "whole numbers from 1"},
+    {false, "{\"prompt\": \"x\", \"max_tokens\": 0}", 400, "max_tokens", "; 0 together with echo"},
     {true, "{" TURN ", \"top_logprobs\": 2}", 400, "top_logprobs", "together with logprobs"},
     {true, "{" TURN ", \"logprobs\": 2}", 400, "logprobs", "true and false"},
     {true, "{" TURN ", \"logprobs\": true, \"top_logprobs\": 21}", 400, "top_logprobs", "to 20"},
@@ -254,6 +255,9 @@ static void test_members(const served *s) {
     accepts(s, false, "{\"prompt\": [[5, 6, 7], \"the\"], \"echo\": true}");
     CHECK(r->prompt_count == 2 && r->prompts[0].count == 3 && r->prompts[0].ids[2] == 7);
     CHECK(r->tokens_max == 16 && r->echoes[1].size == 3);
+    request_fini(s_request);
+    accepts(s, false, "{\"prompt\": \"x\", \"max_tokens\": 0, \"echo\": true}");
+    CHECK(r->draws_none && r->tokens_max == 1);
     request_fini(s_request);
     accepts(s, false, "{\"prompt\": [5, 6], \"stop\": null, \"logprobs\": 0}");
     CHECK(r->prompt_count == 1 && r->prompts[0].count == 2 && r->logprobs);

@@ -6,6 +6,10 @@
 #include "omm/mem.h"
 
 #include <string.h>
+#include <sys/resource.h>
+
+#define OWN_FILES                                                                                  \
+    32u /* beside connections: outputs, the model's files, the listener and what waits on it */
 
 struct omm_serve {
     omm_serve_options o;
@@ -50,12 +54,29 @@ omm_err omm_serve_check(const omm_serve_options *o) {
     return omm_sampler_check(&o->sampler);
 }
 
+/* One for each connection: as many as the system gives, and a word where these are too few. */
+static void take_descriptors(const omm_serve_options *o) {
+    struct rlimit limit;
+    const rlim_t wanted = (rlim_t)o->connections_max + OWN_FILES;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+    const rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = before;
+    if (limit.rlim_cur < wanted)
+        omm_log_event(o->log, OMM_LOG_WARN, "few_open_files",
+                      OMM_LOG_INT("allowed", (int64_t)limit.rlim_cur),
+                      OMM_LOG_INT("wanted", (int64_t)wanted),
+                      OMM_LOG_STR("then", "more connections wait until others end; raise "
+                                          "`ulimit -n` or LimitNOFILE, or lower --connections"));
+}
+
 omm_err omm_serve_open(omm_serve **out, const omm_serve_options *options) {
     OMM_TRY(omm_serve_check(options));
     OMM_ASSERT(options->batcher.session.positions_max > 0);
     omm_serve *s = (omm_serve *)omm_alloc(1, sizeof *s);
     if (!s) return omm_raise(OMM_ERR_NOMEM, "no memory for the server");
     s->o = *options;
+    take_descriptors(&s->o);
     omm_err err = work_open(&s->work, &s->o);
     if (err == OMM_OK) err = front_open(&s->front, &s->o, s->work);
     if (err != OMM_OK) {

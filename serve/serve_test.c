@@ -520,6 +520,42 @@ static void test_echo(unsigned port) {
     free(token);
 }
 
+/* max_tokens 0: the prompt as it is with a token behind it, and nothing else; of as many tokens as there are positions, too. */
+static void test_echo_alone(unsigned port) {
+    static const char *const ends[] = {"", ", \"stream\": true"};
+    char text[512], body[512], with[4096], alone[4096];
+    for (unsigned i = 0; i < 2; i++) {
+        for (unsigned most = 0; most < 2; most++) {
+            snprintf(body, sizeof body,
+                     "{\"prompt\": \"Once upon a time\", \"echo\": true, \"logprobs\": 1, "
+                     "\"temperature\": "
+                     "0, \"max_tokens\": %u%s}",
+                     most, ends[i]);
+            answer a = served_ask(port, TEXT, body);
+            CHECK_EQ(a.status, 200);
+            if (i == 0 && most == 0) {
+                has(a.body, "choices.0.text", "Once upon a time");
+                has(a.body, "choices.0.finish_reason", "length");
+                has(a.body, "usage.completion_tokens", "0");
+                char *of_prompt = served_member(a.body, "choices.0.logprobs.token_logprobs");
+                snprintf(alone, sizeof alone, "%s", of_prompt);
+                free(of_prompt);
+            } else if (i == 0) {
+                char *of_all = served_member(a.body, "choices.0.logprobs.token_logprobs");
+                snprintf(with, sizeof with, "%s", of_all);
+                free(of_all);
+            } else if (most == 0) {
+                join_tokens(text, sizeof text, a.body);
+                CHECK(strcmp(text, "Once upon a time") == 0);
+                CHECK(strstr(a.body, "\"finish_reason\":\"length\"") != NULL);
+                CHECK(strstr(a.body, "data: [DONE]") != NULL);
+            }
+            answer_fini(&a);
+        }
+    }
+    CHECK(strncmp(with, alone, strlen(alone) - 1) == 0 && with[strlen(alone) - 1] == ',');
+}
+
 /* ---- many at once ---------------------------------------------------------------------------- */
 
 static char s_texts[3][4096]; /* that each of three prompts has alone */
@@ -894,6 +930,7 @@ int main(void) {
     test_logprobs(port);
     test_logprobs_stopped(port);
     test_echo(port);
+    test_echo_alone(port);
     test_tools(port);
     test_forced_calls(port);
     test_json(port);

@@ -384,6 +384,10 @@ static void free_seats(work *w) {
 static omm_err take_token(work *w, job *j, choice *c, const omm_batcher_token *token) {
     const size_t offset = c->echo_characters + c->output.characters;
     if (c->echo_failed) return omm_raise(OMM_ERR_NOMEM, "no memory for log probabilities");
+    if (j->request.draws_none) { /* it was computed for the prompt's sake */
+        c->output.finish = FINISH_LENGTH;
+        return j->request.stream ? answer_more(&j->out, j, c, w->o) : OMM_OK;
+    }
     OMM_TRY(output_push(&c->output, token->id));
     if (c->logprobs && !omm_tokenizer_is_end(w->o->tokenizer, token->id))
         OMM_TRY(keep_logprob(w, j, c, token->id, token->logits,
@@ -401,7 +405,7 @@ static void deliver(work *w, const omm_batcher_token *token) {
         return;
     }
     omm_err err = take_token(w, j, c, token);
-    w->counts.drawn_tokens++;
+    w->counts.drawn_tokens += !j->request.draws_none;
     if (err == OMM_OK && c->output.finish != FINISH_NONE) end_choice(w, j, c);
     if (err == OMM_OK && j->ended == j->count) {
         err = finish_job(w, j);

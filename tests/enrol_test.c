@@ -12,6 +12,10 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A label that looks like columns of its own, and like a page's. */
+#define LABEL "a\"\\  by list; revoked: <img src=x>"
+#define LABEL_QUOTED "a\\\"\\\\  by list; revoked: <img src=x>"
+
 static fed s_fed;
 static char s_says[257]; /* the last signed refusal */
 
@@ -165,7 +169,7 @@ static omm_seed new_token(uint32_t hours) {
     omm_buf text;
     omm_seed token;
     omm_buf_init(&text, 4096);
-    CHECK_OK(omm_coord_invite(&text, s_fed.coord, 1, hours, "may day"));
+    CHECK_OK(omm_coord_invite(&text, s_fed.coord, 1, hours, LABEL));
     CHECK_OK(omm_buf_append(&text, "", 1));
     CHECK_OK(omm_invitation_parse(&token, (const char *)text.data));
     omm_buf_fini(&text);
@@ -222,7 +226,7 @@ static void test_once(void) {
         CHECK_EQ(ask(&b, &second), OMM_ERR_REFUSED_INVITATION);
     }
     CHECK_EQ(s_fed.run.node_count, 3);
-    CHECK(strncmp(s_fed.run.nodes[2].name, "may day-", 8) == 0);
+    CHECK(strncmp(s_fed.run.nodes[2].name, LABEL "-", sizeof LABEL) == 0);
     omm_seed more = new_token(0);
     a = with_token(&more, &first); /* who is in needs no other one, and does not use it up */
     CHECK_OK(ask(&a, &first));
@@ -301,11 +305,14 @@ static void test_lists(void) {
     CHECK_EQ(list.size, 0);
     CHECK_OK(omm_coord_invitations(&list, s_fed.coord));
     CHECK_OK(omm_buf_append(&list, "", 1));
-    (void)snprintf(used, sizeof used, "%-24s  used by %s  may day", "-", s_fed.run.nodes[2].name);
+    char *hex = strrchr(s_fed.run.nodes[2].name, '-');
+    CHECK(hex != NULL);
+    (void)snprintf(used, sizeof used, "%-24s  used by \"" LABEL_QUOTED "%s\"  \"" LABEL_QUOTED "\"",
+                   "-", hex);
     expect_line(&list, &tokens[0], used);
-    expect_line(&list, &tokens[1], "2023-11-15T00:13:20.000Z  expired  may day");
-    expect_line(&list, &tokens[2], "-                         open  may day");
-    expect_line(&list, &tokens[3], "2023-11-15T01:13:20.000Z  withdrawn  may day");
+    expect_line(&list, &tokens[1], "2023-11-15T00:13:20.000Z  expired  \"" LABEL_QUOTED "\"");
+    expect_line(&list, &tokens[2], "-                         open  \"" LABEL_QUOTED "\"");
+    expect_line(&list, &tokens[3], "2023-11-15T01:13:20.000Z  withdrawn  \"" LABEL_QUOTED "\"");
     size_t lines = 0;
     for (size_t i = 0; i < list.size; i++) lines += list.data[i] == '\n';
     CHECK_EQ(lines, 4);
@@ -764,6 +771,7 @@ static void test_revoked(void) {
     CHECK_OK(omm_buf_append(&list, "", 1));
     CHECK(strstr((const char *)list.data, "revoked: sends noise"));
     CHECK(strstr((const char *)list.data, "by list"));
+    CHECK(strstr((const char *)list.data, "refused  \"" LABEL_QUOTED "-")); /* one column */
     CHECK(strstr((const char *)list.data, "by invitation "));
     omm_buf_fini(&list);
     fed_close(&s_fed);

@@ -8,7 +8,10 @@
 #include "omm/node_history.h"
 #include "omm_test.h"
 
+#include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
 static const char s_other_run[] = "0123456789abcdef0123456789abcdef";
 static const omm_reply s_no = {
@@ -118,6 +121,19 @@ static int64_t board_says(const victim *v, const char *key) {
     return number;
 }
 
+static bool board_has(const victim *v, const char *key) {
+    return board_says(v, key) >= 0;
+}
+
+static void board_state(const victim *v, char state[24]) {
+    json_t *root = NULL;
+    char path[OMM_PATH_MAX];
+    CHECK_OK(omm_path_join(path, v->dir, OMM_NODE_STATUS_FILE));
+    CHECK_OK(omm_json_load(&root, path, 1 << 20));
+    (void)snprintf(state, 24, "%s", json_string_value(json_object_get(root, "state")));
+    json_decref(root);
+}
+
 /* While it runs its coordinator begins another run: what its owner reads of a round, and since when it waits, was the old one's. */
 static void board_of_another_run(void) {
     victim v;
@@ -139,6 +155,42 @@ static void board_of_another_run(void) {
     victim_answer(&v, &s_no);
     board_show(&b, "waiting", "", v.node, NULL, true);
     CHECK(board_says(&v, "round") == -1 && board_says(&v, "since_s") == 58);
+    board_close(&b);
+    victim_close(&v);
+}
+
+/* No new file has room, and the one that is there says what is wrong all the same; with room it says all again. */
+static void board_on_a_full_disk(void) {
+    static const char why[] =
+        "a disk without room, which is said at some length so that the file would grow";
+    victim v;
+    board b;
+    omm_fake_clock clock;
+    struct rlimit limit;
+    struct stat st;
+    char path[OMM_PATH_MAX], state[24];
+    victim_open(&v);
+    const omm_node_limits limits = omm_node_limits_default();
+    const omm_node_options options = victim_options(&v, &limits);
+    board_open(&b, &options, omm_clock_fake(&clock));
+    clock = (omm_fake_clock){.now_ms = 1000, .wall_ms = 50000};
+    board_show(&b, "waiting", "", v.node, NULL, true);
+    CHECK_OK(omm_path_join(path, v.dir, OMM_NODE_STATUS_FILE));
+    CHECK_EQ(stat(path, &st), 0);
+    CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR); /* EFBIG instead */
+    CHECK_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = (rlim_t)st.st_size;
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    clock.now_ms += 2000;
+    board_show(&b, "trouble", why, v.node, NULL, false);
+    limit.rlim_cur = limit.rlim_max;
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    board_state(&v, state);
+    CHECK(strcmp(state, "trouble") == 0);
+    CHECK(!board_has(&v, "history"));
+    clock.now_ms += 2000;
+    board_show(&b, "trouble", why, v.node, NULL, false);
+    CHECK(board_has(&v, "history"));
     board_close(&b);
     victim_close(&v);
 }
@@ -606,6 +658,7 @@ int main(void) {
     end_is_kept();
     run_of_its_owner();
     board_of_another_run();
+    board_on_a_full_disk();
     checkpoints();
     half_a_download();
     receipts();

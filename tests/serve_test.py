@@ -4,7 +4,7 @@ adapters by name, a key, and how it ends: what is being written is finished firs
 
 usage: serve_test.py SOURCE_DIR MESHMIND [MESHMIND ...]
 """
-import atexit, contextlib, http.client, json, pathlib, re, signal, socket, subprocess, sys, tempfile, threading
+import atexit, contextlib, http.client, json, pathlib, re, resource, shutil, signal, socket, subprocess, sys, tempfile, threading, time
 
 import live
 from live import check, wait_for
@@ -17,9 +17,9 @@ NAME = MODEL.name.removesuffix(".gguf")
 
 
 class Server:
-    def __init__(self, *options, model=MODEL):
+    def __init__(self, *options, model=MODEL, before=None):
         self.process = subprocess.Popen([MESHMIND, "serve", "-m", model, "--listen", "127.0.0.1:0", "-t", "1", *options],
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=SOURCE)
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=SOURCE, preexec_fn=before)
         self.log = []
         atexit.register(self.process.kill)
         self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True)
@@ -386,7 +386,40 @@ def test_key(folder):
     for path in "/tokenize", "/detokenize":
         server.ask(path, {"content": "x"}, 401)
     check(server.ask("/tokenize", {"content": ""}, Authorization="Bearer sesame") == {"tokens": []}, "with the key")
+    status, text = server.get("/v1/models/other", Authorization="Bearer sesame")
+    check(status == 404 and "there is no model other; accepted: mine:1" in text, status, text)
     check("sesame" not in server.end(), "the key is in the log")
+
+
+def test_written_to(folder):
+    """A model that is streamed is not what it was: the page for those who watch says so, without a path."""
+    model = folder / "streamed.gguf"
+    shutil.copy(MODEL, model)
+    for options in ["--stream"], []:
+        server = Server(*options, model=model)
+        check(server.get("/health") == (200, '{"status":"ok"}\n'), "before it is written to")
+        time.sleep(0.05)  # a tick of the clock that stamps files
+        with open(model, "r+b") as f:
+            f.seek(model.stat().st_size // 2)
+            byte = f.read(1)
+            f.seek(-1, 1)
+            f.write(byte)
+        status, text = server.get("/health")
+        if options:
+            check(status == 503 and json.loads(text)["status"] == "broken" and "was written to" in text and str(folder) not in text, status, text)
+            server.ask("/v1/completions", {"prompt": "x", "max_tokens": 2}, 500)
+        else:
+            check((status, text) == (200, '{"status":"ok"}\n'), "it is in memory:", status, text)
+        server.end()
+
+
+def test_few_files(folder):
+    """Fewer files may be open than there may be connections: said, and more taken where the system gives more."""
+    for most, says in ((64, True), (1024, False)):
+        server = Server(before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (60, most)))
+        check(json.loads(server.get("/v1/models")[1])["data"], "nothing is served")
+        log = server.end()
+        check(bool(re.search(r"WARN few_open_files allowed=64 wanted=288 then=.*--connections", log)) == says, most, log)
 
 
 def refused(words, *options, code=2):
@@ -429,5 +462,5 @@ def test_options(folder):
 
 
 with tempfile.TemporaryDirectory(prefix="omm-serve-") as name:
-    for test in test_texts, test_turns, test_context, test_json, test_penalties, test_clients, test_announced, test_bare_calls, test_listed_calls, test_thoughts, test_end, test_key, test_options:
+    for test in test_texts, test_turns, test_context, test_json, test_penalties, test_clients, test_announced, test_bare_calls, test_listed_calls, test_thoughts, test_end, test_key, test_written_to, test_few_files, test_options:
         test(pathlib.Path(name))

@@ -4,14 +4,17 @@
 
 #include "omm/declined.h"
 #include "omm/envelope.h"
+#include "omm/json.h"
 #include "omm/mem.h"
 #include "omm/messages.h"
 #include "omm/sync.h"
 #include "omm_test.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -258,6 +261,44 @@ static void no_room_for_the_submission(void) {
     serving_close();
 }
 
+/* Room for its notice, and for nothing that grows. */
+static void fill_disk_nearly(void) {
+    struct rlimit limit;
+    CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    CHECK_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = 4096;
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+/* As long as it waits for room, who asks for its state is told why; afterwards no more. */
+static void trouble_is_its_state(void) {
+    char path[OMM_PATH_MAX];
+    json_t *root = NULL;
+    serving_open();
+    CHECK_OK(omm_path_join(path, serves.dir, OMM_NODE_STATUS_FILE));
+    serving_stand(false);
+    serves.ends = fill_disk_nearly;
+    serving_start();
+    serving_wait(&serves.begun, 1);
+    serving_stand(true);
+    atomic_store(&serves.may_end, true);
+    serving_wait_said(" node_trouble ", 1);
+    serving_settle(); /* it has looked at the clock, and shown itself, many times */
+    CHECK_OK(omm_json_load(&root, path, 1 << 20));
+    CHECK(strcmp(json_string_value(json_object_get(root, "state")), "trouble") == 0);
+    CHECK(strlen(json_string_value(json_object_get(root, "detail"))) > 0);
+    json_decref(root);
+    fed_forbid_writing(false);
+    serving_stand(false);
+    serving_end();
+    CHECK(serves.result.is_done);
+    CHECK_OK(omm_json_load(&root, path, 1 << 20));
+    CHECK(strcmp(json_string_value(json_object_get(root, "state")), "done") == 0);
+    CHECK(strcmp(json_string_value(json_object_get(root, "detail")), "") == 0);
+    json_decref(root);
+    serving_close();
+}
+
 static atomic_uint s_dry, s_given; /* polls that say so; submissions */
 
 static void hear_dry(const omm_request *request) {
@@ -326,6 +367,7 @@ int main(void) {
     stopped();
     sync_failed();
     no_room_for_the_submission();
+    trouble_is_its_state();
     dry();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

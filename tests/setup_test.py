@@ -319,6 +319,23 @@ def moves(home, elsewhere):
         evil.chmod(0o600)
         said = elsewhere.run("restore", evil, "-c", "evil/node.yaml", code=3)
         check(f"the backup's {member} is no" in said and not (elsewhere.path / "evil").exists(), said)
+    whole = json.loads(text)  # nor anything beside what belongs there, which a shell would run
+    for member, more in [("key", whole["key"].replace("{", '{"x":"$(touch x)",', 1)), ("token", whole["token"].rstrip() + "\ntouch x\n"),
+                         ("key", whole["key"].replace('"public":"', '"public":"$(touch x)')),
+                         ("tls_certificate", whole["tls_certificate"] + "touch x\n"),
+                         ("tls_certificate", "-----BEGIN CERTIFICATE-----\ntouch x\n-----END CERTIFICATE-----\n"),
+                         ("tls_certificate", "-----BEGIN CERTIFICATE-----\nMIIB\n")]:
+        evil.write_text(json.dumps(whole | {member: more}))
+        said = elsewhere.run("restore", evil, "-c", "evil/node.yaml", code=3)
+        check(f"the backup's {member} is no" in said and not (elsewhere.path / "evil").exists(), said)
+    coloured = {k: v for k, v in whole.items() if k != "config_path"}  # nor does it move the cursor of who restores it
+    coloured["config"] = re.sub(r"(?m)^key: .*$", r'key: "c\\e[2J.key"', coloured["config"])
+    coloured["config"] = re.sub(r"(?m)^(tls_certificate|token_file|passphrase_file): .*$", r'\1: "\1"', coloured["config"])
+    evil.write_text(json.dumps(coloured))
+    said = elsewhere.run("restore", evil, "-c", "evil/node.yaml")
+    check("c?[2J.key" in said and "\x1b" not in said, said)
+    said = elsewhere.run("status", "-c", "evil/node.yaml")
+    check("c?[2J.key" in said and "\x1b" not in said, said)
     (data / "node.token").unlink()  # it was let in
     elsewhere.run("backup", "later.json")
     elsewhere.run("restore", "later.json", "-c", "third/node.yaml")

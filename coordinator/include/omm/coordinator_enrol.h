@@ -36,7 +36,8 @@ OMM_CHECKED omm_err omm_coord_invite(omm_buf *out, omm_coord *coord, uint32_t co
 /* By the id of `omm_coord_invitations` or its beginning, eight digits at least.
  * Errors: NOT_FOUND, STATE (it was used: names the node; or withdrawn), IO, NOMEM. */
 OMM_CHECKED omm_err omm_coord_uninvite(omm_coord *coord, const char *id);
-/* One line each: id, label, "open", "expired", "withdrawn" or "used by NAME", until when. */
+/* One line each: id, until when, "open", "expired", "withdrawn" or "used by NAME", label.  Names and labels that are more than
+ * letters, digits, - _ and . are in quotes here and below, with \ in front of " and \. */
 OMM_CHECKED omm_err omm_coord_invitations(omm_buf *out, omm_coord *coord);
 
 /* For good: refused as if it were not enrolled, with the reason.  Errors: STATE (it is so already, or the
