@@ -375,7 +375,7 @@ omm_err omm_file_check_private(const char *path) {
     if (!S_ISREG(st.st_mode)) return omm_raise(OMM_ERR_FORMAT, "%s is no regular file", path);
     if (st.st_mode & 077)
         return omm_raise(
-            OMM_ERR_STATE,
+            OMM_ERR_CONFIG,
             "%s holds a secret (a key or token) but has mode %04o; only its owner may read it "
             "(chmod 600)",
             path, (unsigned)(st.st_mode & 07777));

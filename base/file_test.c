@@ -100,7 +100,7 @@ static void create_never_overwrites(void) {
     check_files(at("c"), "key\n");
     CHECK_OK(omm_file_check_private(at("c/key")));
     CHECK_EQ(chmod(at("c/key"), 0640), 0);
-    CHECK_ERR(omm_file_check_private(at("c/key")), OMM_ERR_STATE);
+    CHECK_ERR(omm_file_check_private(at("c/key")), OMM_ERR_CONFIG);
     CHECK_ERR(omm_file_check_private(at("c")), OMM_ERR_FORMAT);
     CHECK_ERR(omm_file_check_private(at("c/none")), OMM_ERR_NOT_FOUND);
 }

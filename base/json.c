@@ -2,6 +2,7 @@
 #include "omm/file.h"
 #include "omm/mem.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -31,6 +32,10 @@ __attribute__((constructor)) static void take_over_allocation(void) {
 
 /* --- parse --- */
 
+static bool is_digit(uint8_t c) {
+    return c >= '0' && c <= '9';
+}
+
 /* Count what would be allocated, before it is. */
 static omm_err check_counts(omm_bytes text, const char *name) {
     size_t containers = 0;
@@ -59,21 +64,78 @@ static omm_err refuse_text(const char *name, const json_error_t *e) {
                      nul ? "\\u0000 is not allowed, every other character is" : e->text);
 }
 
-static omm_err parse(json_t **out, omm_bytes text, const char *name, size_t flags) {
+static omm_err parse_why(json_t **out, json_error_t *e, omm_bytes text, const char *name,
+                         size_t flags) {
+    *e = (json_error_t){.line = -1};
     if (text.size > OMM_JSON_BYTES_MAX)
         return omm_raise(OMM_ERR_TOO_BIG, "%s: JSON of %zu bytes, limit %zu", name, text.size,
                          OMM_JSON_BYTES_MAX);
     OMM_TRY(check_counts(text, name));
-    json_error_t e;
     const char *data = text.size > 0 ? (const char *)text.data : ""; /* jansson refuses NULL */
-    json_t *value = json_loadb(data, text.size, flags | JSON_DECODE_ANY, &e);
-    if (!value) return refuse_text(name, &e);
+    json_t *value = json_loadb(data, text.size, flags | JSON_DECODE_ANY, e);
+    if (!value) return refuse_text(name, e);
     *out = value;
     return OMM_OK;
 }
 
+static omm_err parse(json_t **out, omm_bytes text, const char *name, size_t flags) {
+    json_error_t e;
+    return parse_why(out, &e, text, name, flags);
+}
+
 omm_err omm_json_parse(json_t **out, omm_bytes text, const char *name) {
     return parse(out, text, name, JSON_REJECT_DUPLICATES);
+}
+
+/* The integer of `size` bytes at `at`, as a real in as many bytes, if 64 bits do not hold it: 17 digits and an exponent. */
+static void widen(uint8_t *at, size_t size) {
+    char digits[24], end[24];
+    const size_t sign = at[0] == '-', count = size - sign;
+    if (count < 19) return;
+    if (count == 19) {
+        memcpy(digits, at, size);
+        digits[size] = '\0';
+        errno = 0;
+        (void)strtoll(digits, NULL, 10);
+        if (errno != ERANGE) return;
+    }
+    const size_t kept = sign + 17;
+    const int length = snprintf(end, sizeof end, "e%zu", size - kept);
+    memset(at + kept, ' ', size - kept);
+    memcpy(at + kept, end, (size_t)length);
+}
+
+static void widen_all(uint8_t *text, size_t size) {
+    static const char in_number[] = "+-.0123456789eE";
+    bool in_string = false;
+    for (size_t i = 0; i < size; i++) {
+        size_t n = 0, digits = 0;
+        if (in_string && text[i] == '\\')
+            i++;
+        else if (text[i] == '"')
+            in_string = !in_string;
+        if (in_string || i >= size || (text[i] != '-' && !is_digit(text[i]))) continue;
+        for (; i + n < size && memchr(in_number, text[i + n], sizeof in_number - 1); n++)
+            digits += is_digit(text[i + n]);
+        if (digits + (text[i] == '-') == n) widen(text + i, n);
+        i += n - 1;
+    }
+}
+
+omm_err omm_json_parse_wide(json_t **out, bool *is_wide, omm_bytes text, const char *name) {
+    json_error_t e;
+    omm_buf copy;
+    omm_err err = parse_why(out, &e, text, name, JSON_REJECT_DUPLICATES);
+    *is_wide = err == OMM_ERR_FORMAT && json_error_code(&e) == json_error_numeric_overflow;
+    if (!*is_wide) return err;
+    omm_buf_init(&copy, text.size);
+    err = omm_buf_append(&copy, text.data, text.size);
+    if (err == OMM_OK) {
+        widen_all(copy.data, copy.size);
+        err = parse(out, omm_buf_view(&copy), name, JSON_REJECT_DUPLICATES);
+    }
+    omm_buf_fini(&copy);
+    return err;
 }
 
 omm_err omm_json_parse_last(json_t **out, omm_bytes text, const char *name) {

@@ -1,4 +1,5 @@
-/* json_fuzz.c - what parses is written, read back and written again: the same bytes. */
+/* json_fuzz.c - what parses is written, read back and written again: the same bytes; and the reader of wide integers gives
+ * the same of it, and takes nothing else but for these. */
 #include "omm/json.h"
 #include "omm/mem.h"
 
@@ -12,8 +13,17 @@ static omm_buf write_value(const json_t *value) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    json_t *first = NULL;
-    if (omm_json_parse(&first, omm_bytes_of(data, size), "fuzz") != OMM_OK) return 0;
+    json_t *first = NULL, *wide = NULL;
+    bool is_wide = false;
+    const omm_err err = omm_json_parse(&first, omm_bytes_of(data, size), "fuzz");
+    const omm_err also = omm_json_parse_wide(&wide, &is_wide, omm_bytes_of(data, size), "fuzz");
+    OMM_ASSERT(is_wide ? err == OMM_ERR_FORMAT : also == err);
+    if (err != OMM_OK) {
+        if (also == OMM_OK) json_decref(wide);
+        return 0;
+    }
+    OMM_ASSERT(json_equal(first, wide));
+    json_decref(wide);
     omm_buf once = write_value(first);
     json_t *second = NULL;
     OMM_ASSERT(omm_json_parse(&second, omm_buf_view(&once), "again") == OMM_OK);

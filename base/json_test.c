@@ -101,6 +101,51 @@ static void pretty_spelling(void) {
     json_decref(value);
 }
 
+/* Integers that 64 bits do not hold, among others that they do: those stay integers, and columns stay what they are. */
+static void wide_integers_are_reals(void) {
+    static const char text[] =
+        "{\"a\": 18446744073709551615, \"b\": [-9223372036854775809, 9223372036854775808], \"c\": "
+        "[9223372036854775807, -9223372036854775808, 7, -1, 1e2, 0.5, 123456789012345678901.5], "
+        "\"s\": \"99999999999999999999 \\\" 99999999999999999999\", "
+        "\"e\": 1234567890123456789012345678901234567890123}";
+    json_t *value = NULL;
+    bool is_wide = true;
+    CHECK_OK(omm_json_parse_wide(&value, &is_wide, omm_bytes_str("[1, 2.5]"), "t"));
+    CHECK(!is_wide && json_is_integer(json_array_get(value, 0)));
+    json_decref(value);
+    CHECK_ERR(omm_json_parse(&value, omm_bytes_str(text), "t"), OMM_ERR_FORMAT);
+    CHECK_OK(omm_json_parse_wide(&value, &is_wide, omm_bytes_str(text), "t"));
+    CHECK(is_wide);
+    CHECK(fabs(json_real_value(json_object_get(value, "a")) / 18446744073709551615.0 - 1) < 1e-15);
+    CHECK(fabs(json_real_value(json_object_get(value, "e")) / 1.2345678901234567e42 - 1) < 1e-15);
+    json_t *b = json_object_get(value, "b"), *c = json_object_get(value, "c");
+    CHECK(json_real_value(json_array_get(b, 0)) <= -0x1p63);
+    CHECK(json_real_value(json_array_get(b, 1)) >= 0x1p63);
+    CHECK_EQ(json_integer_value(json_array_get(c, 0)), INT64_MAX);
+    CHECK_EQ(json_integer_value(json_array_get(c, 1)), INT64_MIN);
+    CHECK_EQ(json_integer_value(json_array_get(c, 2)), 7);
+    CHECK_EQ(json_integer_value(json_array_get(c, 3)), -1);
+    CHECK(json_real_value(json_array_get(c, 4)) == 100 &&
+          json_real_value(json_array_get(c, 5)) == 0.5);
+    CHECK(strcmp(json_string_value(json_object_get(value, "s")),
+                 "99999999999999999999 \" 99999999999999999999") == 0);
+    json_decref(value);
+    static const char *const refused[][2] = {
+        {"[99999999999999999999, 1, x]", "t:1:27: invalid token near 'x'"},
+        {"[99999999999999999999, 1e999]", "t:1:28: real number overflow"},
+        {"{\"a\": 99999999999999999999, \"a\": 1}", "duplicate object key"},
+        {"[099999999999999999999]", "t:1:2: invalid token"},
+        {"[-99999999999999999999-]", "t:1:22: too big negative integer"},
+        {"99999999999999999999 \"\\", "t:1:"}};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        CHECK_ERR(omm_json_parse_wide(&value, &is_wide, omm_bytes_str(refused[i][0]), "t"),
+                  OMM_ERR_FORMAT);
+        if (!strstr(omm_err_sentence(), refused[i][1]))
+            fprintf(stderr, "said: %s\n", omm_err_sentence());
+        CHECK(strstr(omm_err_sentence(), refused[i][1]) != NULL);
+    }
+}
+
 static void malformed_text_is_refused(void) {
     static const char *const refused[][2] = {
         {"", "t:1:0: "},
@@ -367,6 +412,7 @@ int main(void) {
     canonical_spelling();
     counts_are_limited();
     pretty_spelling();
+    wide_integers_are_reals();
     malformed_text_is_refused();
     damaged_text_stays_in_bounds();
     members_are_typed();

@@ -133,7 +133,7 @@ int main(void) {
     CHECK_OK(load(&back, omm_buf_view(&file), passphrase));
     CHECK_EQ(chmod(path_of("changed"), 0644), 0);
     CHECK_ERR(omm_key_load_locked(&back, path_of("changed"), omm_bytes_str(passphrase)),
-              OMM_ERR_STATE);
+              OMM_ERR_CONFIG);
     CHECK_OK(omm_dir_remove(s_dir));
     omm_buf_fini(&file);
     CHECK_EQ(omm_mem_live(), 0);

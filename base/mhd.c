@@ -98,7 +98,7 @@ static omm_err bind_socket(int fd, unsigned *port, const char *text, address *a)
     int on = 1;
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bind(fd, &a->at.any, a->size) != 0 || listen(fd, BACKLOG) != 0)
-        return omm_raise(errno == EADDRINUSE ? OMM_ERR_EXISTS : OMM_ERR_IO,
+        return omm_raise(errno == EADDRINUSE ? OMM_ERR_STATE : OMM_ERR_IO,
                          "http: cannot listen on %s: %s", text, strerror(errno));
     if (getsockname(fd, &a->at.any, &a->size) != 0)
         return omm_raise(OMM_ERR_IO, "http: %s", strerror(errno));

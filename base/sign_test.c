@@ -137,7 +137,7 @@ static void test_key_file(void) {
     CHECK_OK(omm_key_load(&back, path));
     CHECK(memcmp(&key, &back, sizeof key) == 0);
     CHECK_EQ(chmod(path, 0640), 0);
-    CHECK_ERR(omm_key_load(&back, path), OMM_ERR_STATE);
+    CHECK_ERR(omm_key_load(&back, path), OMM_ERR_CONFIG);
     CHECK_ERR(omm_key_load(&back, s_dir), OMM_ERR_FORMAT);
     CHECK_ERR(omm_key_save("/nonexistent/folder/k", &key), OMM_ERR_IO);
     CHECK_OK(omm_file_remove(path));

@@ -48,3 +48,9 @@ void omm_utf8_mend(char *text) {
         at += n ? n : 1;
     }
 }
+
+omm_bytes omm_utf8_without_mark(omm_bytes text) {
+    static const uint8_t mark[3] = {0xef, 0xbb, 0xbf};
+    if (text.size < sizeof mark || memcmp(text.data, mark, sizeof mark) != 0) return text;
+    return omm_bytes_of(text.data + sizeof mark, text.size - sizeof mark);
+}

@@ -2,6 +2,7 @@
 #include "adapter.h"
 #include "loaded.h"
 #include "options.h"
+#include "places.h"
 
 #include "omm/file.h"
 #include "omm/gguf.h"
@@ -9,6 +10,7 @@
 
 #include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 typedef struct convert_args {
     const char *model, *out, *name;
@@ -100,6 +102,18 @@ static size_t merged_scales(const omm_lora *lora) {
     return count;
 }
 
+/* Of a folder that was not there before nothing stays behind. */
+static omm_err export_to(const char *dir, const omm_lora *lora, const omm_peft_base *base,
+                         const char *name) {
+    char values[OMM_PATH_MAX];
+    const unsigned made = place_missing(dir);
+    const omm_err err = omm_peft_export(dir, lora, base, name);
+    if (err == OMM_OK || made == 0) return err;
+    if (omm_path_join(values, dir, OMM_PEFT_MODEL_FILE) == OMM_OK) (void)unlink(values);
+    place_unmake(dir, made);
+    return err;
+}
+
 /* What was trained with alphas of its own has them over there too, where B takes that without rounding. */
 static omm_err export(const char *path, const convert_args *a) {
     omm_peft_base base;
@@ -111,7 +125,7 @@ static omm_err export(const char *path, const convert_args *a) {
     OMM_TRY(omm_lora_load_file(&lora, path, &base.shape));
     omm_lora_unfold_exact(&lost, &lora);
     lost += merged_scales(&lora);
-    omm_err err = omm_peft_export(a->out, &lora, &base, a->name ? a->name : name);
+    omm_err err = export_to(a->out, &lora, &base, a->name ? a->name : name);
     if (err == OMM_OK && lost == 0)
         printf("%zu values in %zu layers, exact\n", lora.value_count, lora.tensor_count / 2);
     else if (err == OMM_OK)

@@ -246,6 +246,19 @@ static omm_err load_key(omm_key *out, const char *name, const char *path) {
     return err == OMM_OK ? OMM_OK : omm_raise(err, "%s: %s", name, omm_err_sentence());
 }
 
+/* With one key for both, who has it alone could make up a whole run's evidence.  A run that began so goes on. */
+static omm_err check_two_keys(const coordinator *c) {
+    bool has_begun = false;
+    const omm_public_key *key = &c->key.public_key, *bundle_key = &c->bundle_key.public_key;
+    if (memcmp(key, bundle_key, sizeof *key) != 0) return OMM_OK;
+    OMM_TRY(find_begun(&has_begun, c));
+    if (has_begun) return OMM_OK;
+    return omm_raise(OMM_ERR_CONFIG,
+                     "bundle_key: %s holds the same key as key: %s; accepted: a key of its own, as "
+                     "keygen --out makes it",
+                     c->file.bundle_key, c->file.key);
+}
+
 static omm_err load_keys(coordinator *c) {
     const char *path = NULL;
     if (!c->file.bundle_key[0]) return omm_raise(OMM_ERR_CONFIG, "bundle_key: required with key");
@@ -257,6 +270,7 @@ static omm_err load_keys(coordinator *c) {
     OMM_TRY(load_key(&c->key, "key", path));
     OMM_TRY(service_path(&path, &c->env, c->file.bundle_key));
     OMM_TRY(load_key(&c->bundle_key, "bundle_key", path));
+    OMM_TRY(check_two_keys(c));
     c->nodes = omm_arena_alloc(&c->env.arena, c->file.nodes.count + 1, sizeof *c->nodes);
     if (!c->nodes) return omm_raise(OMM_ERR_NOMEM, "nodes");
     const node_entry *entries = c->file.nodes.items;
@@ -375,7 +389,12 @@ static omm_err print_result(const coordinator *c, const omm_coord_service_result
 static omm_err repeat_result(bool *is_over, const coordinator *c, bool json, bool *passed) {
     omm_coord_service_result result = {0};
     const char *run_id = omm_run_get_record(omm_scenario_run_get(c->run))->run_id;
-    OMM_TRY(omm_bundle_sealed(is_over, &result.run_digest, c->bundle, run_id));
+    const omm_err is_own = omm_bundle_sealed(is_over, &result.run_digest, c->bundle, run_id);
+    if (is_own == OMM_ERR_MISMATCH)
+        return omm_raise(OMM_ERR_CONFIG,
+                         "bundle: %s; accepted: another folder in bundle, or in state_dir",
+                         omm_err_sentence());
+    OMM_TRY(is_own);
     if (!*is_over) return OMM_OK;
     OMM_TRY(omm_bundle_judge(&result.judgement, c->bundle, NULL, NULL, omm_scenario_agrees));
     result.is_sealed = true;
@@ -399,7 +418,7 @@ static omm_err serve(coordinator *c, bool json, bool *passed) {
     OMM_TRY(resolve_paths(c));
     OMM_TRY(load_tls(c));
     service_tell_time(&c->env, &c->tls_certificate);
-    service_tell_rights(&c->env, c->file.state_dir);
+    OMM_TRY(service_take_state(&c->env, c->file.state_dir));
     OMM_TRY(open_run(c));
     OMM_TRY(repeat_result(&is_over, c, json, passed));
     if (is_over) return OMM_OK;

@@ -9,6 +9,7 @@
 #include "omm/plain_text.h"
 #include "omm/session_file.h"
 #include "omm/stops.h"
+#include "omm/utf8.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -84,11 +85,15 @@ static omm_err read_input(omm_buf *out) {
                          : OMM_OK;
 }
 
-/* All of it, to the last line end. */
+/* All of it, to the last line end; a byte order mark is no part of the text, here as in training. */
 static omm_err read_prompt(generation *g, const generate_options *o) {
-    if (o->file) return omm_file_read(&g->asked, o->file);
-    if (strcmp(o->prompt, "-") == 0) return read_input(&g->asked);
-    return omm_buf_append(&g->asked, o->prompt, strlen(o->prompt));
+    if (!o->file && strcmp(o->prompt, "-") != 0)
+        return omm_buf_append(&g->asked, o->prompt, strlen(o->prompt));
+    OMM_TRY(o->file ? omm_file_read(&g->asked, o->file) : read_input(&g->asked));
+    const omm_bytes text = omm_utf8_without_mark(omm_buf_view(&g->asked));
+    if (text.size > 0) memmove(g->asked.data, text.data, text.size);
+    g->asked.size = text.size;
+    return OMM_OK;
 }
 
 static omm_err make_prompt(generation *g, const loaded *l, const generate_options *o) {

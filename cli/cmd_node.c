@@ -238,7 +238,7 @@ static omm_err serve(node *n, bool json) {
     service_stop_within(STOP_GRACE_S);
     OMM_TRY(load_tls(n));
     service_tell_time(&n->env, &n->tls_certificate);
-    service_tell_rights(&n->env, n->file.state_dir);
+    OMM_TRY(service_take_state(&n->env, n->file.state_dir));
     bool ready = false;
     OMM_TRY(need_model(&ready, n));
     if (!ready) return print_result(&(omm_node_service_result){0}, json);

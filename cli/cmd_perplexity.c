@@ -68,18 +68,13 @@ static omm_err score_documents(score *out, loaded *l, const omm_tokens *ids, uin
     return score_ids(out, l, ids, first, ids->count, window);
 }
 
-/* A byte order mark is no part of the text, here as in training. */
-static omm_bytes without_mark(omm_bytes text) {
-    const bool has = text.size >= 3 && memcmp(text.data, "\xef\xbb\xbf", 3) == 0;
-    return has ? omm_bytes_of(text.data + 3, text.size - 3) : text;
-}
-
 /* Empties `text`, which may be as large as a small model. */
 static omm_err read_ids(omm_tokens *ids, const loaded *l, const perplexity_options *o,
                         omm_buf *text) {
     unsigned flags = 0;
     if (o->special || o->separator) flags |= OMM_TOKENIZE_SPECIAL;
-    omm_err err = omm_tokenizer_encode(ids, l->tokenizer, without_mark(omm_buf_view(text)), flags);
+    omm_err err =
+        omm_tokenizer_encode(ids, l->tokenizer, omm_utf8_without_mark(omm_buf_view(text)), flags);
     omm_buf_fini(text);
     return err;
 }

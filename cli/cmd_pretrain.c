@@ -143,8 +143,8 @@ static omm_err run_all(pretrain_run *r) {
         return full_run_report(&r->run);
     }
     const omm_recipe recipe = omm_pretrain_recipe(&r->config);
-    train_warn_of_warmup(&recipe, "training.warmup_steps", "training.steps",
-                         "training.learning_rate");
+    train_warn_of_rate(&recipe, "training.warmup_steps", "training.steps",
+                       "training.learning_rate");
     OMM_TRY(of_config(open_texts(r), r));
     OMM_TRY(of_config(open_valid(r), r));
     const omm_full_muon muon = omm_pretrain_muon_of(&r->config);

@@ -6,6 +6,7 @@
 #include "omm/clock.h"
 #include "omm/json.h"
 #include "omm/replay.h"
+#include "omm/training.h"
 #include "omm/utf8.h"
 
 #include <inttypes.h>
@@ -18,11 +19,18 @@ static void on_progress(void *ud, uint32_t round, uint32_t step, uint32_t steps)
     cli_progress_show(ud, omm_measure_ns() / 1000000u, (double)step / (double)steps, text);
 }
 
+/* What was compared: of a step its digest is shorter. */
+static void hex_of(char out[OMM_DIGEST_HEX_SIZE], const omm_digest *digest,
+                   const omm_replay_options *o) {
+    omm_digest_hex(out, digest);
+    if (o->steps_max) out[(size_t)2 * OMM_STEP_DIGEST_BYTES] = '\0';
+}
+
 static void print_people(const omm_replay_result *r, const omm_replay_options *o) {
     char expected[OMM_DIGEST_HEX_SIZE];
     char repeated[OMM_DIGEST_HEX_SIZE];
-    omm_digest_hex(expected, &r->expected);
-    omm_digest_hex(repeated, &r->repeated);
+    hex_of(expected, &r->expected, o);
+    hex_of(repeated, &r->repeated, o);
     printf("%s: node %s, round %u", r->equal ? "identical" : "DIFFERENT", o->node, o->round);
     if (o->steps_max) printf(", its first %u steps and no more", r->steps_compared);
     printf(" (%u rounds trained on %s, %u threads)\n", r->rounds_trained,
@@ -53,8 +61,8 @@ static omm_err print_root(json_t *root) {
 static omm_err print_json(const omm_replay_result *r, const omm_replay_options *o) {
     char expected[OMM_DIGEST_HEX_SIZE];
     char repeated[OMM_DIGEST_HEX_SIZE];
-    omm_digest_hex(expected, &r->expected);
-    omm_digest_hex(repeated, &r->repeated);
+    hex_of(expected, &r->expected, o);
+    hex_of(repeated, &r->repeated, o);
     json_t *root =
         json_pack("{s:i,s:b,s:s,s:i,s:i,s:i,s:s,s:s,s:i,s:i,s:s,s:i,s:i,s:f,s:f,s:s,s:s,s:s}",
                   "schema_version", 1, "equal", (int)r->equal, "node", o->node, "round",
@@ -165,7 +173,8 @@ int cmd_replay(int argc, char **argv) {
          "the base model, where it is not at the scenario's path"},
         {"eval", 0, CLI_FLAG, &eval, NULL,
          "judge the held-out items again instead, with the first adapter and the last"},
-        {"steps", 0, CLI_COUNT, &options.steps_max, "N", "compare only the first N steps (all)"},
+        {"steps", 0, CLI_COUNT, &options.steps_max, "N",
+         "compare only the first N steps, by their digests, and no payload (all, and the payload)"},
         {"threads", 't', CLI_U32, &threads, "N", "threads (one per core)"},
         {"isa", 0, CLI_STR, &isa, "ISA",
          "scalar, avx2, avx2_vnni, avx512, neon or neon_dotprod (OMM_ISA, else the best)"},

@@ -218,7 +218,7 @@ static omm_err open_run(train_run *r) {
         fprintf(stderr, "--out replaces %s\n", r->args.out);
     if (r->args.full) OMM_TRY(train_full_check(&r->args));
     OMM_TRY(train_recipe(&r->recipe, &r->args));
-    train_warn_of_warmup(&r->recipe, "--warmup", "--steps", "--lr");
+    train_warn_of_rate(&r->recipe, "--warmup", "--steps", "--lr");
     OMM_TRY(split_clients(r));
     OMM_TRY(omm_isa_choose(&isa, getenv("OMM_ISA")));
     OMM_TRY(cli_threads_parse(&r->threads, r->args.threads));
@@ -243,7 +243,9 @@ static omm_err open_run(train_run *r) {
                                    .micro_tokens = r->plan.micro_tokens,
                                    .checkpoint_layers = r->plan.checkpoint_layers,
                                    .cache_bytes_max = r->plan.cache};
-    return omm_trainer_open(&r->trainer, &options);
+    const omm_err err = omm_trainer_open(&r->trainer, &options);
+    if (err != OMM_ERR_REFUSED_SHAPE) return err;
+    return omm_raise(OMM_ERR_USAGE, "--start: %s", omm_err_sentence());
 }
 
 static void close_run(train_run *r) {

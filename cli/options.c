@@ -307,6 +307,7 @@ omm_err cli_of_file(omm_err err, const char *option, const char *path) {
 
 int cli_fail(const char *command, omm_err err) {
     fprintf(stderr, "meshmind %s: %s\n", command, omm_err_sentence());
-    bool usage = err == OMM_ERR_USAGE || err == OMM_ERR_CONFIG || err == OMM_ERR_NOT_FOUND;
+    bool usage = err == OMM_ERR_USAGE || err == OMM_ERR_CONFIG || err == OMM_ERR_NOT_FOUND ||
+                 err == OMM_ERR_EXISTS; /* another name is needed */
     return usage ? CLI_EXIT_USAGE : CLI_EXIT_RUNTIME;
 }

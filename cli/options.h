@@ -66,8 +66,8 @@ OMM_CHECKED omm_err cli_check_written(const char *option, const char *path,
  * it came. */
 OMM_CHECKED omm_err cli_of_file(omm_err err, const char *option, const char *path);
 
-/* Print "meshmind NAME: sentence" for a failed call and return its exit code (2 for USAGE, CONFIG
- * and NOT_FOUND, else 3). */
+/* Print "meshmind NAME: sentence" for a failed call and return its exit code (2 for USAGE, CONFIG,
+ * NOT_FOUND and EXISTS, else 3). */
 int cli_fail(const char *command, omm_err err);
 
 #endif

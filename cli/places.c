@@ -88,7 +88,7 @@ unsigned place_missing(const char *folder) {
 void place_unmake(const char *folder, unsigned count) {
     char at[OMM_PATH_MAX], below[OMM_PATH_MAX];
     if (snprintf(at, sizeof at, "%s", folder) >= (int)sizeof at) return;
-    for (; count > 0 && rmdir(at) == 0; count--) {
+    for (; count > 0 && (rmdir(at) == 0 || errno == ENOENT); count--) {
         memcpy(below, at, sizeof below);
         if (omm_path_dir(at, below) != OMM_OK) return;
     }

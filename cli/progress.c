@@ -6,6 +6,7 @@
 
 #define PROGRESS_BAR_CELLS 28
 #define PROGRESS_TERMINAL_MS 200
+#define PROGRESS_LINE_MS 1000 /* what is over by then needs one line in a log */
 
 void cli_progress_init(cli_progress *progress) {
     *progress = (cli_progress){.is_terminal = isatty(STDERR_FILENO) != 0, .shown_percent = -1};
@@ -32,16 +33,17 @@ void cli_size(char *out, unsigned size, double bytes) {
         snprintf(out, size, "%.2f GB", bytes / 1e9);
 }
 
-/* left_s: below 0 where nobody knows better than the share that is done. */
-static void eta_text(char *out, unsigned size, const cli_progress *p, uint64_t now_ms, double share,
+/* left_s: below 0 where nobody knows better than the share that is done.  False: it is too early to tell. */
+static bool eta_text(char *out, unsigned size, const cli_progress *p, uint64_t now_ms, double share,
                      double left_s) {
     const double passed = (double)(now_ms - p->started_ms) / 1e3;
     const double done = (share - p->started_share) / (1.0 - p->started_share);
     if (!(done >= 0.02) || passed < 1.0) { /* NaN: all was done at once */
         snprintf(out, size, "...");
-        return;
+        return false;
     }
     cli_duration(out, size, left_s < 0 ? passed * (1.0 - done) / done : left_s);
+    return true;
 }
 
 static void show_bar(const cli_progress *p, int percent, const char *text, const char *eta) {
@@ -59,6 +61,7 @@ void cli_progress_log(cli_progress *p, uint64_t log_ms) {
 }
 
 static bool is_line_due(const cli_progress *p, uint64_t now_ms, int percent, bool new_text) {
+    if (p->shown_percent >= 0 && now_ms - p->started_ms < PROGRESS_LINE_MS) return false;
     if (p->log_ms == 0) return new_text || percent / 10 != p->shown_percent / 10;
     return p->shown_percent < 0 || percent / 5 != p->shown_percent / 5 ||
            now_ms - p->shown_ms >= p->log_ms;
@@ -76,9 +79,11 @@ static void show(cli_progress *p, uint64_t now_ms, double share, const char *tex
                               : is_line_due(p, now_ms, percent, new_text);
     if (!due) return;
     char eta[32];
-    eta_text(eta, sizeof eta, p, now_ms, bounded, left_s);
+    const bool is_known = eta_text(eta, sizeof eta, p, now_ms, bounded, left_s);
     if (p->is_terminal)
         show_bar(p, percent, text, eta);
+    else if (!is_known)
+        fprintf(stderr, "%3d %%  %s\n", percent, text);
     else
         fprintf(stderr, "%3d %%  %s (%s left)\n", percent, text, eta);
     p->line_open = p->is_terminal;

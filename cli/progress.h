@@ -23,7 +23,7 @@ typedef struct cli_progress {
 
 void cli_progress_init(cli_progress *progress);
 /* `share` in [0, 1]; `text` says what is going on.  Writes at most five times a second to a terminal,
- * and a plain line when the text changes or another 10 % is done. */
+ * and a plain line at first and, behind the first second, when the text changes or another 10 % is done. */
 void cli_progress_show(cli_progress *progress, uint64_t now_ms, double share, const char *text);
 /* Before the first call, where texts hold figures that always change: without a terminal, write when
  * another 5 % is done and when `log_ms` have passed without a line, and never more often. */

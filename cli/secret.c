@@ -46,7 +46,7 @@ static omm_err ask_once(omm_buf *out, int fd, const char *question) {
 omm_err secret_ask(omm_buf *out, const char *question, bool again) {
     const int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
     if (fd < 0)
-        return omm_raise(OMM_ERR_STATE,
+        return omm_raise(OMM_ERR_CONFIG,
                          "%s: no terminal to ask on; passphrase_file names a file "
                          "that has it",
                          question);

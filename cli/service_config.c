@@ -107,10 +107,10 @@ void service_tell_time(const service_env *env, const omm_buf *certificates) {
                   OMM_LOG_STR("then", "nobody whose clock says so connects"));
 }
 
-void service_tell_rights(const service_env *env, const char *state_dir) {
-    char path[OMM_PATH_MAX], mode[8];
+static void tell_rights(const service_env *env, const char *path) {
+    char mode[8];
     struct stat st;
-    if (omm_path_join(path, env->dir, state_dir) != OMM_OK || stat(path, &st) != 0) return;
+    if (stat(path, &st) != 0) return;
     if (!(st.st_mode & (S_IWGRP | S_IRWXO))) return;
     snprintf(mode, sizeof mode, "%04o", (unsigned)st.st_mode & 07777);
     omm_log_event(&env->log, OMM_LOG_WARN, "state_is_open", OMM_LOG_STR("dir", path),
@@ -119,6 +119,19 @@ void service_tell_rights(const service_env *env, const char *state_dir) {
                                           ? "other users of this machine may change what is in it"
                                           : "other users of this machine may read in it"),
                   OMM_LOG_STR("do", "chmod 700, as a folder that is made here has"));
+}
+
+omm_err service_take_state(const service_env *env, const char *state_dir) {
+    char path[OMM_PATH_MAX];
+    omm_err err = omm_path_join(path, env->dir, state_dir);
+    if (err == OMM_OK) err = omm_dir_make_private(path);
+    if (err != OMM_OK && err != OMM_ERR_NOMEM) /* starting again does not mend it */
+        return omm_raise(OMM_ERR_CONFIG,
+                         "state_dir: %s; accepted: a folder, or a path where one can be made",
+                         omm_err_sentence());
+    OMM_TRY(err);
+    tell_rights(env, path);
+    return OMM_OK;
 }
 
 void service_pem_wipe(omm_buf *pem) {

@@ -45,8 +45,9 @@ OMM_CHECKED omm_err service_path(const char **out, service_env *env, const char 
 OMM_CHECKED omm_err service_pem(omm_buf *out, service_env *env, const char *path, bool is_secret);
 /* A word in the log where none of these certificates is valid now. */
 void service_tell_time(const service_env *env, const omm_buf *certificates);
-/* The same where the state folder, a path of the file, is there and others may read it or change it. */
-void service_tell_rights(const service_env *env, const char *state_dir);
+/* The state folder, a path of the file, is made if it is not there; where others may read it or change it, a word in the
+ * log.  Errors: CONFIG (names state_dir: no folder can be made there), NOMEM. */
+OMM_CHECKED omm_err service_take_state(const service_env *env, const char *state_dir);
 void service_pem_wipe(omm_buf *pem);
 /* 64 hex digits.  Errors: CONFIG (names `what`). */
 OMM_CHECKED omm_err service_public_key(omm_public_key *out, const char *hex, const char *what);

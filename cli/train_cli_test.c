@@ -258,7 +258,7 @@ static void adapters(const char *dir) {
     refused("--parts c");
     refused("--recipe nowhere.yaml");
     refused("--full --parts core");
-    CHECK_EQ(run(cmd_train, SHORT "-o P --start O --rank 3"), CLI_EXIT_RUNTIME);
+    CHECK_EQ(run(cmd_train, SHORT "-o P --start O --rank 3"), CLI_EXIT_USAGE);
     CHECK_OK(omm_file_remove(file));
     CHECK_EQ(run(cmd_train, TRAIN "-o O --threads 1 --eval D"), CLI_EXIT_PASS); /* as it was */
 }

@@ -201,7 +201,6 @@ static omm_err check_idle(const train_args *a) {
         bool is_idle;
         const char *sentence;
     } all[] = {
-        {a->split == 0, "--split 0; accepted: over 0 and under 1"},
         {!a->full && strcmp(a->optimizer, "galore") == 0, "--optimizer galore needs --full"},
         {strcmp(a->optimizer, "muon") == 0, "--optimizer muon is of pretrain"},
         {!a->full && a->type, "--type needs --full"},
@@ -225,6 +224,9 @@ static omm_err check_idle(const train_args *a) {
         {a->full && a->alpha != s_unset, "--alpha does not go with --full"},
         {a->full && a->targets, "--targets does not go with --full"},
         {a->full && strcmp(a->activations, "f32") != 0, "--activations does not go with --full"}};
+    if (a->split != s_unset && !(a->split > 0 && a->split < 1))
+        return omm_raise(OMM_ERR_USAGE, "--split %g; accepted: over 0 and under 1",
+                         (double)a->split);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].is_idle) return omm_raise(OMM_ERR_USAGE, "%s", all[i].sentence);
     return OMM_OK;
@@ -366,8 +368,13 @@ omm_err train_recipe(omm_recipe *out, const train_args *a) {
     return OMM_OK;
 }
 
-void train_warn_of_warmup(const omm_recipe *r, const char *warmup, const char *steps,
-                          const char *rate) {
+void train_warn_of_rate(const omm_recipe *r, const char *warmup, const char *steps,
+                        const char *rate) {
+    if (r->learning_rate == 0 && !r->relative_step) {
+        fprintf(stderr, "%s 0: nothing is learned: what comes out is what the run starts from\n",
+                rate);
+        return;
+    }
     if (r->warmup_steps <= r->steps) return;
     fprintf(stderr,
             "%s %u is longer than %s %u: the rate ends at %.3g, and does not come to %s %.3g\n",

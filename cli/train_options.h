@@ -44,9 +44,9 @@ int train_parse(train_args *args, int argc, char **argv);
 bool train_is_like_start(const train_args *args);
 /* Errors: CONFIG, USAGE (an optimiser or schedule that does not exist). */
 OMM_CHECKED omm_err train_recipe(omm_recipe *out, const train_args *args);
-/* On stderr, where the warmup is longer than the run: allowed, as short tries have it, but few people want it.  The names
+/* On stderr, where the rate is 0, or the warmup longer than the run: allowed, as short tries have it, but few people want it.  The names
  * are those of the three numbers where the user wrote them. */
-void train_warn_of_warmup(const omm_recipe *r, const char *warmup, const char *steps,
-                          const char *rate);
+void train_warn_of_rate(const omm_recipe *r, const char *warmup, const char *steps,
+                        const char *rate);
 
 #endif

@@ -51,7 +51,7 @@ typedef struct http_options {
 http_options http_options_default(void);
 
 typedef struct http_server http_server;
-/* Errors: CONFIG (address), EXISTS (in use), IO, NOMEM. */
+/* Errors: CONFIG (address), STATE (in use), IO, NOMEM. */
 OMM_CHECKED omm_err http_open(http_server **out, const http_options *options);
 void http_close(http_server *http); /* NULL is fine; waits for the thread */
 unsigned http_port(const http_server *http);

@@ -141,7 +141,7 @@ static void test_taken(void) {
     (void)snprintf(address, sizeof address, "127.0.0.1:%u", http_port(server));
     http_options other = o;
     other.place.address = address;
-    CHECK_ERR(http_open(&second, &other), OMM_ERR_EXISTS);
+    CHECK_ERR(http_open(&second, &other), OMM_ERR_STATE);
     CHECK(!second);
     http_close(server);
 }

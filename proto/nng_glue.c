@@ -48,7 +48,7 @@ omm_err glue_error(int result, const char *doing, const char *what) {
     omm_err err = OMM_ERR_IO;
     switch (result) {
     case NNG_ENOMEM: err = OMM_ERR_NOMEM; break;
-    case NNG_EADDRINUSE: err = OMM_ERR_EXISTS; break;
+    case NNG_EADDRINUSE: err = OMM_ERR_STATE; break; /* it may pass */
     case NNG_EINVAL:
     case NNG_EADDRINVAL:
     case NNG_ENOTSUP: err = OMM_ERR_CONFIG; break;

@@ -664,7 +664,7 @@ static void test_bad_urls(void) {
         CHECK(strncmp(bad[i], "tcp://[", 7) != 0 || strstr(omm_err_sentence(), "has no port"));
     }
     CHECK_OK(omm_server_listen(server, "inproc://taken"));
-    CHECK_ERR(omm_server_listen(server, "inproc://taken"), OMM_ERR_EXISTS);
+    CHECK_ERR(omm_server_listen(server, "inproc://taken"), OMM_ERR_STATE);
     omm_server_close(server);
 }
 

@@ -104,6 +104,8 @@ typedef struct sim_setup_options {
 /* Errors: those of omm_scenario_load and omm_run_open. */
 OMM_CHECKED omm_err sim_setup_open(sim_setup *setup, const sim_setup_options *options);
 void sim_setup_close(sim_setup *setup);
+/* Errors: CONFIG (the base model here is not the bundle's: names both). */
+OMM_CHECKED omm_err sim_check_base(const omm_run_record *bundle, const omm_run_record *here);
 /* Clients: nodes that count. */
 uint32_t sim_setup_honest(const sim_setup *setup);
 

@@ -201,11 +201,9 @@ static bool is_named(const omm_run_record *bundle, const omm_run_record *here) {
 }
 
 static omm_err check_same(const omm_run_record *bundle, const omm_run_record *here) {
-    if (!omm_digest_equal(&bundle->base.digest, &here->base.digest))
-        return omm_raise(OMM_ERR_DIGEST, "the base model here (%s) is not the run's",
-                         here->base.name);
+    OMM_TRY(sim_check_base(bundle, here));
     if (!omm_digest_equal(&bundle->test_digest, &here->test_digest))
-        return omm_raise(OMM_ERR_DIGEST, "the held-out file here is not the run's");
+        return omm_raise(OMM_ERR_CONFIG, "the held-out file here is not the run's");
     if (!is_named(bundle, here))
         return omm_raise(
             OMM_ERR_MISMATCH,

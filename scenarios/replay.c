@@ -243,7 +243,13 @@ static omm_err run_steps(chain *c, omm_trainer *trainer, const omm_submission *m
                          omm_replay_result *result) {
     uint32_t known = (uint32_t)(manifest->step_digests.size / OMM_STEP_DIGEST_BYTES);
     uint32_t steps = c->recipe.steps;
-    if (c->job->steps_max && c->job->steps_max < steps) steps = c->job->steps_max;
+    if (c->job->steps_max > steps)
+        return omm_raise(
+            OMM_ERR_USAGE,
+            "--steps %u: round %u has %u; accepted: 1 to %u, or without --steps all of "
+            "them and the payload",
+            c->job->steps_max, manifest->round, steps, steps);
+    if (c->job->steps_max) steps = c->job->steps_max;
     for (uint32_t step = 1; step <= steps; step++) {
         OMM_TRY(omm_trainer_step(trainer, NULL));
         if (c->job->progress) c->job->progress(c->job->ud, manifest->round, step, steps);
@@ -431,17 +437,27 @@ static omm_err find_node(omm_digest *out, const omm_run_record *run, const char 
                      name);
 }
 
+omm_err sim_check_base(const omm_run_record *bundle, const omm_run_record *here) {
+    char is[OMM_DIGEST_HEX_SIZE], wanted[OMM_DIGEST_HEX_SIZE];
+    if (omm_digest_equal(&bundle->base.digest, &here->base.digest)) return OMM_OK;
+    omm_digest_hex(is, &here->base.digest);
+    omm_digest_hex(wanted, &bundle->base.digest);
+    return omm_raise(
+        OMM_ERR_CONFIG,
+        "the base model here is not the run's: %s, BLAKE2b-256 %s; accepted: the run's "
+        "%s, %llu bytes, BLAKE2b-256 %s",
+        here->base.name, is, bundle->base.name, (unsigned long long)bundle->base.bytes, wanted);
+}
+
 static omm_err check_same(const omm_run_record *bundle, const omm_run_record *here) {
-    if (!omm_digest_equal(&bundle->base.digest, &here->base.digest))
-        return omm_raise(OMM_ERR_DIGEST, "the base model here (%s) is not the run's",
-                         here->base.name);
+    OMM_TRY(sim_check_base(bundle, here));
     for (size_t i = 0; i < bundle->node_count; i++) {
         const bool same =
             !bundle->simulated ||
             (i < here->node_count && omm_digest_equal(&bundle->nodes[i].id, &here->nodes[i].id) &&
              omm_digest_equal(&bundle->nodes[i].data_digest, &here->nodes[i].data_digest));
         if (!same)
-            return omm_raise(OMM_ERR_DIGEST, "the training data of node '%s' here is not the run's",
+            return omm_raise(OMM_ERR_CONFIG, "the training data of node '%s' here is not the run's",
                              bundle->nodes[i].name);
     }
     return OMM_OK;

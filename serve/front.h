@@ -14,7 +14,7 @@
 
 typedef struct front front;
 
-/* Errors: CONFIG (address), EXISTS (in use), UNSUPPORTED, IO, NOMEM. */
+/* Errors: CONFIG (address), STATE (in use), UNSUPPORTED, IO, NOMEM. */
 OMM_CHECKED omm_err front_open(front **out, const omm_serve_options *o, work *w);
 unsigned front_port(const front *h);
 /* Everything that is suspended must have been woken before (work_end). */

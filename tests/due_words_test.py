@@ -5,7 +5,7 @@ wrong in what no table checks, the line is named.
 
 usage: due_words_test.py SOURCE_DIR MESHMIND
 """
-import json, pathlib, re, subprocess, sys, tempfile
+import hashlib, json, pathlib, re, subprocess, sys, tempfile
 
 from live import Findings
 
@@ -74,6 +74,53 @@ for old, new, says in (("name: words", "name: a/b", r"s.yaml:2:7: name: 'a/b' is
     (work / "s.yaml").write_text(SCENARIO.replace(old, new))
     done = run("simulate", work / "s.yaml", "--out", work / "bundle", code=2)
     found.check(re.search(says, done.stderr), f"{new}: {done.stderr}")
+# Another model than the run's, more steps than a round has: what would be taken, and what was compared.
+run("simulate", SOURCE / "scenarios/processes.yaml", "--out", work / "run", "-q")
+run("simulate", SOURCE / "scenarios/processes.yaml", "--out", work / "run", "-q", code=2)
+again = ["replay", work / "run", "--node", "cafe-02", "--round", 0, "--data", SOURCE / "scenarios", "--steps"]
+done = run(*again, 99, code=2)
+steps = re.search(r"--steps 99: round 0 has (\d+); accepted: 1 to (\d+), or without --steps all of them and the payload", done.stderr)
+found.check(steps and steps[1] == steps[2], done.stderr)
+done = run(*again, steps[1])
+found.check(re.search(rf"its first {steps[1]} steps and no more .*\n  signed    [0-9a-f]{{16}}\n  repeated  [0-9a-f]{{16}}\n", done.stdout), done.stdout)
+found.check(len(json.loads(run(*again, 1, "--json").stdout)["expected"]) == 16, "replay --steps --json: a padded digest")
+for how in (again[2:6], ["--eval"]):
+    done = run("replay", work / "run", *how, "--data", SOURCE / "scenarios", "-m", few, code=2)
+    found.check(re.search(r"the base model here is not the run's: q4.gguf, BLAKE2b-256 [0-9a-f]{64}; accepted: the run's openmeshmind-tiny-F16.gguf, "
+                          rf"{MODEL.stat().st_size} bytes, BLAKE2b-256 {hashlib.blake2b(MODEL.read_bytes(), digest_size=32).hexdigest()}", done.stderr), done.stderr)
+# Shares and rates that cannot be meant.
+train = ["train", "-m", MODEL, "-d", work / "few.jsonl", "--out", work / "b.gguf", "--steps", 1, "--batch", 64, "--seq", 64, "--rank", 2]
+for share in (0, 1, 1.5, -1, "nan"):
+    done = run(*train, "--split", share, code=2)
+    found.check(f"--split {share}; accepted: over 0 and under 1" in done.stderr or (share == "nan" and "--split" in done.stderr), done.stderr)
+done = run(*train, "--lr", 0, "--warmup", 5)
+found.check("--lr 0: nothing is learned: what comes out is what the run starts from\n" in done.stderr and "--warmup" not in done.stderr, done.stderr)
+found.check("--lr" not in run(*train, "--warmup", 0).stderr, "--lr is warned of for nothing")
+# Another shape than the start adapter's.
+done = run(*train, "--start", adapter, "--rank", 4, code=2)
+found.check(re.search("--start: .*the start adapter has rank 2.*accepted:", done.stderr), done.stderr)
+# Lines that other programs write: blank ones are none, an id may be longer than 64 bits.
+(work / "ids.jsonl").write_text("".join(line.replace("{", '{"id": 123456789012345678901234567890, ', 1) + "\n" for line in lines[:8]) + "  \n")
+told = [json.loads(run("data", "check", work / name, "-m", MODEL, "--json").stdout)["files"][0] for name in ("few.jsonl", "ids.jsonl")]
+found.check(told[0]["bad"] == told[1]["bad"] == 0 and all(told[0][k] == told[1][k] for k in ("examples", "tokens", "learned")), told)
+(work / "wide.jsonl").write_bytes("".join(lines[:8]).encode("utf-16"))
+done = run("data", "check", work / "wide.jsonl", "-m", MODEL, code=3)
+found.check("wide.jsonl: a text of UTF-16; accepted: UTF-8" in done.stderr, done.stderr)
+# A byte order mark is no part of a prompt.
+texts = []
+for mark in ("", "\ufeff"):
+    (work / "prompt").write_text(mark + "leaf")
+    texts.append(run("generate", "-m", MODEL, "-n", 4, "--temp", 0, "-f", work / "prompt").stdout)
+    with open(work / "prompt") as prompt:
+        texts.append(subprocess.run([MESHMIND, "generate", "-m", MODEL, "-n", "4", "--temp", "0", "-"], stdin=prompt, capture_output=True, text=True).stdout)
+found.check(texts[0] and len(set(texts)) == 1 and "\ufeff" not in texts[0], texts)
+# A folder that nothing came into is not left behind.
+for out, words in ((work / "peft" / "new", ["adapter", "export", adapter, "-m", MODEL, "-o", work / "peft" / "new"]),
+                   (work / "q" / "q.gguf", ["quantize", MODEL, work / "q" / "q.gguf", "Q8_0"])):
+    full = subprocess.run(["prlimit", "--fsize=4096", MESHMIND, *map(str, words)], capture_output=True, text=True)
+    found.check(full.returncode == 3 and "File too large" in full.stderr and not out.parent.exists(), f"{words[0]}: {full}")
+    run(*words)
+    found.check(out.exists(), f"{out} is not there")
 if not found.failures:
     print("due_words: ok")
 sys.exit(found.code)

@@ -88,7 +88,7 @@ def joins_without_a_warning(name):
 
 def refused_files(port, public, token):
     """A token lies where only its owner reads it, or nothing is begun."""
-    for more, mode, code, says in (({"token": token}, 0o644, 3, "ada.yaml"), ({"token": "invite-abc"}, 0o600, 2, "accepted: invite-"),
+    for more, mode, code, says in (({"token": token}, 0o644, 2, "ada.yaml"), ({"token": "invite-abc"}, 0o600, 2, "accepted: invite-"),
                                    ({"token": token, "token_file": "t"}, 0o600, 2, "one of them"),
                                    ({"token_file": "nowhere"}, 0o600, 2, "nowhere")):
         write_node("ada", port, public, mode, **more)

@@ -189,9 +189,9 @@ def backs_up(home, other):
     home.run("backup", "save.json")
     save = home.path / "save.json"
     check(mode(save) == 0o600 and json.loads(save.read_text())["kind"] == "omm-node-backup", "the backup")
-    home.run("backup", "save.json", code=3)  # never overwritten
+    home.run("backup", "save.json", code=2)  # never overwritten
     was, key = home.config.read_bytes(), home.key.read_bytes()
-    home.run("restore", save, code=3)
+    home.run("restore", save, code=2)
     home.key.unlink()
     home.config.unlink()
     home.run("restore", save)
@@ -205,7 +205,7 @@ def backs_up(home, other):
     check(home.config.read_bytes() == was and home.key.read_bytes() == key, "by another name of its folder: not what was saved")
     alias.unlink()
     home.config.unlink()
-    home.run("restore", save, code=3)  # the key is there: nothing is changed
+    home.run("restore", save, code=2)  # the key is there: nothing is changed
     check(not home.config.exists() and home.key.read_bytes() == key, "half of it was restored")
     home.key.write_text("another")
     home.key.chmod(0o644)
@@ -222,7 +222,7 @@ def backs_up(home, other):
     home.run("restore", save, "--replace")
     check(home.config.read_bytes() == was, "not replaced when it could be")
     save.chmod(0o644)
-    check("save.json" in home.run("restore", save, "--replace", code=3), "a backup that others may read")
+    check("save.json" in home.run("restore", save, "--replace", code=2), "a backup that others may read")
     wrong = home.path / "wrong.json"
     for text, code in ("{}", 2), (json.dumps(json.loads(save.read_text()) | {"kind": "another"}), 3):
         wrong.write_text(text)
@@ -311,7 +311,7 @@ def moves(home, elsewhere):
     strange = elsewhere.path / "strange"  # another node's lie where these would
     strange.mkdir()
     (strange / "coordinator.crt").write_text("another")
-    said = elsewhere.run("restore", save, "-c", "strange/node.yaml", code=3)
+    said = elsewhere.run("restore", save, "-c", "strange/node.yaml", code=2)
     check("coordinator.crt is there already" in said and [f.name for f in strange.iterdir()] == ["coordinator.crt"], said)
     for member in "key", "token", "tls_certificate":  # a stranger's backup puts nothing else into the places that it names
         evil = elsewhere.path / f"evil-{member}.json"
@@ -356,7 +356,7 @@ def moves(home, elsewhere):
 def locked(home):
     secret = home.path / "passphrase"
     secret.write_text("correct horse\n")
-    check("passphrase" in home.run(*home.full("--passphrase-file", "passphrase"), code=3), "others may read it")
+    check("passphrase" in home.run(*home.full("--passphrase-file", "passphrase"), code=2), "others may read it")
     secret.chmod(0o600)
     home.run(*home.full("--passphrase-file", "passphrase"))
     check(json.loads(home.key.read_text())["kind"] == "omm-locked-key", home.key.read_text())
@@ -365,7 +365,7 @@ def locked(home):
     secret.write_text("correct horsf\n")
     check("not its passphrase" in home.run(code=3), "another passphrase")
     home.config.write_text("".join(l + "\n" for l in text.split("\n") if not l.startswith("passphrase_file")))
-    check("no terminal" in home.run(code=3), "nobody to ask")
+    check("no terminal" in home.run(code=2), "nobody to ask")
     # On a terminal it asks, and shows nothing of the answer.
     code, seen = home.on_terminal([], ("passphrase of the key: ", "wrong passphrase"))
     check(code == 3 and "not its passphrase" in seen, seen)

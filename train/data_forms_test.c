@@ -241,7 +241,8 @@ static void refusals(void) {
 
 /* A stream gives the same examples and digest. */
 static void streams(void) {
-    static const char *const texts[] = {ALPACA ALPACA, SHAREGPT, LINES LINES};
+    static const char *const texts[] = {ALPACA "\n" ALPACA "\n \n", SHAREGPT, LINES "\n" LINES,
+                                        "{\"id\": 18446744073709551616, \"text\": \"Nine.\"}\n"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         char path[128];
         omm_dataset *memory = NULL, *stream = NULL;
@@ -271,6 +272,77 @@ static void streams(void) {
     }
 }
 
+/* Lines of nothing but space are none: the same examples and digest, and lines are counted as they stand. */
+static void blank_lines(void) {
+    omm_dataset *plain = NULL, *blank = NULL;
+    omm_dataset_options o = s_detect;
+    CHECK_OK(parse(&plain, CHAT SAID("A?", "B."), &o));
+    CHECK_OK(parse(&blank, "\n" CHAT "\n \t\r\n" SAID("A?", "B.") "\n\n  ", &o));
+    const omm_digest a = omm_dataset_digest(plain), b = omm_dataset_digest(blank);
+    CHECK(omm_digest_equal(&a, &b) && omm_dataset_totals(blank)->bad == 0);
+    CHECK(omm_dataset_count(blank) == 2 && omm_dataset_example(blank, 1)->line == 5);
+    omm_dataset_close(plain);
+    omm_dataset_close(blank);
+    CHECK_ERR(parse(&blank, CHAT "\n\n{]\n", &o), OMM_ERR_FORMAT);
+    CHECK(strncmp(omm_err_sentence(), "t:4:2: ", 7) == 0);
+    char text[512];
+    snprintf(text, sizeof text, "{}\n%s\n" COMPLETION,
+             "\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n"); /* not looked at */
+    o.skip_bad = true;
+    CHECK_OK(parse(&blank, text, &o));
+    CHECK(omm_dataset_totals(blank)->format == OMM_DATA_COMPLETION &&
+          omm_dataset_totals(blank)->bad == 1);
+    omm_dataset_close(blank);
+    CHECK_ERR(omm_dataset_parse(&blank, omm_bytes_str("\n \n"), "a.jsonl", s_tokenizer, &s_detect),
+              OMM_ERR_NOT_FOUND);
+}
+
+#define WIDE "18446744073709551616"
+#define CALL(arguments)                                                                            \
+    "\"messages\": [{\"role\": \"user\", \"content\": \"A?\"}, {\"role\": \"assistant\", "         \
+    "\"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": {" arguments "}}}]}]}\n"
+
+/* An integer over 64 bits where nobody reads it changes nothing; where its digits would be learned it is refused. */
+static void wide_integers(void) {
+    static const char *const refused[] = {
+        "{" CALL("\"n\": " WIDE),
+        "{\"tools\": [{\"name\": \"f\", \"parameters\": {\"maximum\": [" WIDE "]}}], " CALL("")};
+    static const char chat[] =
+        "\"messages\": [{\"role\": \"user\", \"content\": \"A?\", \"id\": " WIDE
+        "}, {\"role\": \"assistant\", \"content\": \"B.\", \"weight\": 1}]}\n";
+    char line[1024];
+    omm_dataset *data = NULL;
+    omm_dataset_options o = s_detect;
+    snprintf(line, sizeof line, "{\"id\": [-" WIDE ", 7], %s", chat);
+    same_as(line, SAID("A?", "B."), OMM_LOSS_DEFAULT);
+    same_as("{\"id\": " WIDE ", " CALL("\"n\": 7, \"m\": 0.5"), "{" CALL("\"n\": 7, \"m\": 0.5"),
+            OMM_LOSS_DEFAULT);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        CHECK_ERR(parse(&data, refused[i], &o), OMM_ERR_FORMAT);
+        expect_text(omm_err_sentence(),
+                    "t:1: tools, tool_calls: a number over 64 bits, whose digits would be lost; "
+                    "accepted: whole numbers from -2^63 to 2^63 - 1, or a string");
+    }
+}
+
+/* By its mark or its first letter, also where bad lines are left out: not one would be read. */
+static void another_encoding(void) {
+    static const struct {
+        const char *begins;
+        size_t size;
+    } cases[] = {{"\xff\xfe{\0", 4}, {"\xfe\xff\0a", 4}, {"{\0\"\0", 4}, {"\0[\0{", 4}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        omm_dataset *data = NULL;
+        omm_dataset_options o = s_detect;
+        o.skip_bad = true;
+        CHECK_ERR(omm_dataset_parse(&data, omm_bytes_of(cases[i].begins, cases[i].size), "t",
+                                    s_tokenizer, &o),
+                  OMM_ERR_FORMAT);
+        expect_text(omm_err_sentence(),
+                    "t: a text of UTF-16; accepted: UTF-8 (iconv -f UTF-16 -t UTF-8)");
+    }
+}
+
 /* Without a tokenizer a file is judged alike. */
 static void forms_alone(void) {
     char path[128];
@@ -294,6 +366,9 @@ int main(void) {
     detection();
     refusals();
     streams();
+    blank_lines();
+    wide_integers();
+    another_encoding();
     forms_alone();
     omm_tokenizer_close(tokenizer);
     CHECK_OK(omm_dir_remove(s_dir));

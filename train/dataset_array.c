@@ -86,12 +86,6 @@ static size_t skip_space(omm_bytes text, size_t at) {
     return at;
 }
 
-omm_bytes data_without_mark(omm_bytes text) {
-    static const uint8_t mark[3] = {0xef, 0xbb, 0xbf};
-    if (text.size < sizeof mark || memcmp(text.data, mark, sizeof mark) != 0) return text;
-    return omm_bytes_of(text.data + sizeof mark, text.size - sizeof mark);
-}
-
 bool array_begins(omm_bytes text, bool with_object) {
     size_t at = skip_space(text, 0);
     if (at == text.size || text.data[at] != '[') return false;

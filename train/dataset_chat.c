@@ -1,6 +1,7 @@
 /* dataset_chat.c - the messages of a chat line as turns of the model's template. */
 #include "dataset_internal.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Why a line is bad, of what its conversation is. */
@@ -15,12 +16,37 @@ static omm_data_bad bad_of(omm_chat_bad bad) {
     return kinds[bad];
 }
 
+/* An integer that has not kept its digits (omm_json_parse_wide). */
+static bool has_wide(json_t *value) {
+    json_t *item = NULL;
+    const char *key = NULL;
+    size_t i = 0;
+    if (json_is_real(value)) return fabs(json_real_value(value)) >= 0x1p63;
+    json_array_foreach(value, i, item) if (has_wide(item)) return true;
+    json_object_foreach(value, key, item) if (has_wide(item)) return true;
+    return false;
+}
+
+/* Nobody learns an id that stands beside a chat; what tools and calls say is learned digit by digit. */
+static omm_err check_digits(maker *m, const json_t *root, const json_t *messages) {
+    const json_t *message = NULL;
+    size_t i = 0;
+    bool is_lost = has_wide(json_object_get(root, "tools"));
+    json_array_foreach(messages, i, message) is_lost |=
+        has_wide(json_object_get(message, "tool_calls"));
+    if (!is_lost) return OMM_OK;
+    return BAD(m, TOOLS, "%s",
+               "tools, tool_calls: a number over 64 bits, whose digits would be lost; accepted: "
+               "whole numbers from -2^63 to 2^63 - 1, or a string");
+}
+
 static omm_err read_messages(maker *m, const json_t *root) {
     const json_t *list = json_object_get(root, "messages");
     const size_t n = json_array_size(list);
     if (!list) return BAD(m, MESSAGES, "%s", "messages: missing; accepted: " MAKER_LINE);
     if (!json_is_array(list) || n == 0 || n > MESSAGES_MAX)
         return BAD(m, MESSAGES, "messages: a list of 1 to %d messages is needed", MESSAGES_MAX);
+    if (m->is_wide) OMM_TRY(check_digits(m, root, list));
     const omm_err err = omm_chat_turns_read(&m->turns, list, json_object_get(root, "tools"));
     if (err != OMM_ERR_FORMAT) return err;
     return make_bad(

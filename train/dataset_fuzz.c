@@ -80,6 +80,10 @@ static void check_stream(const omm_dataset *set, const char *path, const omm_tok
     omm_dataset_close(stream);
 }
 
+static bool is_blank(uint8_t c) {
+    return c == ' ' || c == '\t' || c == '\r';
+}
+
 /* The lines as the elements of one array: the same tokens. */
 static void check_array(const omm_dataset *set, omm_bytes lines,
                         const omm_dataset_options *options) {
@@ -90,11 +94,15 @@ static void check_array(const omm_dataset *set, omm_bytes lines,
     const bool is_marked = lines.size >= 3 && memcmp(lines.data, "\xef\xbb\xbf", 3) == 0;
     omm_buf_init(&text, lines.size + 2);
     OMM_ASSERT(omm_buf_append(&text, "[", 1) == OMM_OK);
-    for (size_t i = is_marked ? 3 : 0; i < lines.size; i++) {
-        const bool is_last = i + 1 == lines.size;
-        const char *between = is_last ? " " : ",";
-        const void *c = lines.data[i] == '\n' ? (const void *)between : &lines.data[i];
-        OMM_ASSERT(omm_buf_append(&text, c, 1) == OMM_OK);
+    bool is_first = true; /* lines of nothing but space are none */
+    for (size_t i = is_marked ? 3 : 0, end = 0; i < lines.size; i = end + 1) {
+        size_t begin = i;
+        for (end = i; end < lines.size && lines.data[end] != '\n';) end++;
+        while (begin < end && is_blank(lines.data[begin])) begin++;
+        if (begin == end) continue;
+        if (!is_first) OMM_ASSERT(omm_buf_append(&text, ",", 1) == OMM_OK);
+        OMM_ASSERT(omm_buf_append(&text, lines.data + i, end - i) == OMM_OK);
+        is_first = false;
     }
     OMM_ASSERT(omm_buf_append(&text, "]", 1) == OMM_OK);
     OMM_ASSERT(omm_dataset_parse(&array, omm_buf_view(&text), "array", vocabulary(), options) ==

@@ -90,6 +90,7 @@ typedef struct maker {
     const char *name; /* of the file, for messages */
     uint32_t line;    /* of the record at hand */
     uint64_t column;  /* as a record's */
+    bool is_wide;     /* the record at hand has an integer that 64 bits do not hold */
     char element[32]; /* " element 7:" behind the line in messages; "": the record is none */
     omm_data_bad bad; /* why it was refused, NONE if for another reason */
     const omm_tokenizer *tokenizer;
@@ -170,8 +171,6 @@ static inline bool data_is_space(uint8_t c) {
 
 /* How many of these bytes are of the element: all of them, up to its end, or up to what is wrong. */
 size_t element_walk_on(element_walk *w, omm_bytes bytes);
-/* Behind a byte order mark. */
-omm_bytes data_without_mark(omm_bytes text);
 /* Is the first thing in `text` a '[', and (with_object) the second a '{'? */
 bool array_begins(omm_bytes text, bool with_object);
 /* The element behind *at (0: the first), which moves to its end.  False: there is none, or not all of it. */

@@ -279,7 +279,7 @@ static omm_err make_object(maker *m, made *out, bool *wanted, json_t *root) {
 
 /* jansson counts lines and columns (of characters) in its own text, which is a line, or begins within one. */
 static omm_err parse_line(maker *m, json_t **root, omm_bytes line) {
-    omm_err err = omm_json_parse(root, line, "-");
+    omm_err err = omm_json_parse_wide(root, &m->is_wide, line, "-");
     if (err == OMM_ERR_TOO_BIG) return BAD(m, LENGTH, "%s", omm_err_sentence());
     if (err != OMM_ERR_FORMAT) return err;
     const char *said = omm_err_sentence(); /* "-:LINE:COLUMN: reason" */

@@ -2,6 +2,8 @@
  * and what happens to the bad ones. */
 #include "dataset_internal.h"
 
+#include "omm/utf8.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -39,7 +41,8 @@ static bool ends_with(const char *name, const char *suffix) {
 /* What the keys of a line say; DETECT: nothing. */
 static omm_data_format format_of_line(omm_bytes line) {
     json_t *root = NULL;
-    if (omm_json_parse(&root, line, "line") != OMM_OK) return OMM_DATA_DETECT;
+    bool is_wide = false;
+    if (omm_json_parse_wide(&root, &is_wide, line, "line") != OMM_OK) return OMM_DATA_DETECT;
     const omm_data_format format = form_of(root);
     json_decref(root);
     return format;
@@ -50,10 +53,12 @@ static bool is_json_name(const char *name) {
 }
 
 static omm_data_format format_of_lines(omm_bytes text, size_t at) {
-    for (int i = 0; i < RECORDS_LOOKED_AT && at < text.size; i++) {
+    for (int i = 0; i < RECORDS_LOOKED_AT && at < text.size;) {
         const uint8_t *newline = memchr(text.data + at, '\n', text.size - at);
         size_t end = newline ? (size_t)(newline - text.data) : text.size;
-        omm_data_format format = format_of_line(omm_bytes_of(text.data + at, end - at));
+        const omm_bytes line = omm_bytes_of(text.data + at, end - at);
+        i += !is_blank(line);
+        omm_data_format format = format_of_line(line);
         if (format != OMM_DATA_DETECT) return format;
         at = end + 1;
     }
@@ -94,12 +99,24 @@ static omm_err decide_loss(const maker *m) {
                      o->format == OMM_DATA_COMPLETION ? ", completion" : "");
 }
 
+/* By its byte order mark, or as the JSON of ASCII that it begins with; no text of UTF-8 begins so. */
+static bool is_utf16(omm_bytes text) {
+    static const char *const begins[] = {"\xff\xfe", "\xfe\xff", "{\0", "\0{", "[\0", "\0["};
+    for (size_t i = 0; text.size >= 2 && i < sizeof begins / sizeof *begins; i++)
+        if (memcmp(text.data, begins[i], 2) == 0) return true;
+    return false;
+}
+
 /* Also steps over a byte order mark. */
 static omm_err decide_format(scan *s) {
     enum { MARK = 3 };
     omm_bytes view;
     OMM_TRY(source_view(s->source, &view, 0, OMM_DATASET_LINE_BYTES_MAX + 1 + MARK));
-    const omm_bytes text = data_without_mark(view);
+    if (is_utf16(view))
+        return omm_raise(OMM_ERR_FORMAT,
+                         "%s: a text of UTF-16; accepted: UTF-8 (iconv -f UTF-16 -t UTF-8)",
+                         s->maker->name);
+    const omm_bytes text = omm_utf8_without_mark(view);
     s->at = view.size - text.size;
     maker *m = s->maker;
     m->is_asked = m->options.format != OMM_DATA_DETECT;
@@ -228,9 +245,7 @@ static omm_err take_line(scan *s) {
     if (!whole) {
         OMM_TRY(find_newline(s, &end, end));
         OMM_TRY(refuse_length(s, &r, end - s->at));
-    } else if (is_blank(line)) {
-        OMM_TRY(refuse_record(s, &r, OMM_DATA_BAD_EMPTY, "empty line; accepted: " MAKER_LINE));
-    } else {
+    } else if (!is_blank(line)) { /* that is none, as to most readers of JSON lines */
         OMM_TRY(take_record(s, &r));
     }
     s->at = end + 1;

@@ -183,7 +183,6 @@ static void refused(const omm_tokenizer *tokenizer, const char *line, const char
 #define MESSAGES "\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}]"
 
 static void bad_lines(const omm_tokenizer *tokenizer) {
-    refused(tokenizer, "", "empty line");
     refused(tokenizer, "{\"client\": ", "");
     refused(tokenizer, "[1]", "not a JSON object");
     refused(tokenizer, "{" MESSAGES "}", "client");

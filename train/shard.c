@@ -3,6 +3,8 @@
 
 #include "dataset_internal.h"
 
+#include "omm/utf8.h"
+
 static const omm_dataset_options s_options = {.format = OMM_DATA_CHAT, .client_default = "canary"};
 
 /* Line breaks of JSON are spaces. */
@@ -21,7 +23,7 @@ omm_err omm_shard_lines(omm_buf *out, omm_bytes text, const char *name) {
     maker m;
     source s;
     omm_data_totals totals;
-    if (!array_begins(data_without_mark(text), false))
+    if (!array_begins(omm_utf8_without_mark(text), false))
         return omm_buf_append(out, text.data, text.size);
     source_of_memory(&s, text, name);
     omm_err err = maker_init(&m, name, NULL, &s_options);

@@ -78,7 +78,7 @@ void omm_file_out_close(omm_file_out *out);
 bool omm_file_exists(const char *path); /* a file, a folder, anything but a dangling link */
 bool omm_file_same(const char *a, const char *b); /* both exist and are one file */
 /* Before a secret is read: a regular file that only its owner may read.
- * Errors: NOT_FOUND, IO, FORMAT (not a regular file), STATE (others may read it). */
+ * Errors: NOT_FOUND, IO, FORMAT (not a regular file), CONFIG (others may read it). */
 OMM_CHECKED omm_err omm_file_check_private(const char *path);
 /* Errors: NOT_FOUND, IO (also: not a regular file). */
 OMM_CHECKED omm_err omm_file_size(uint64_t *size, const char *path);

@@ -27,7 +27,12 @@
  * Refuses duplicate keys, NaN and infinity, and trailing bytes.  Any value may stand alone.  Caller decrefs.
  * Errors: FORMAT (with line and column; also nesting over 2048), TOO_BIG (over OMM_JSON_BYTES_MAX). */
 OMM_CHECKED omm_err omm_json_parse(json_t **out, omm_bytes text, const char *name);
-/* The same of what a model or a client has written: of a member that stands twice the last one counts, as most readers have it. */
+/* omm_json_parse of data that others have written: an integer that 64 bits do not hold is a real of about its value, 2^63 or more
+ * without its sign, and *is_wide says that there is one (it may be true after an error, too).  All else is as it would be.
+ * Errors: also NOMEM. */
+OMM_CHECKED omm_err omm_json_parse_wide(json_t **out, bool *is_wide, omm_bytes text,
+                                        const char *name);
+/* omm_json_parse of what a model or a client has written: of a member that stands twice the last one counts, as most readers have it. */
 OMM_CHECKED omm_err omm_json_parse_last(json_t **out, omm_bytes text, const char *name);
 /* omm_json_parse for a file.  Errors: NOT_FOUND, IO, FORMAT, TOO_BIG (over bytes_max), NOMEM. */
 OMM_CHECKED omm_err omm_json_load(json_t **out, const char *path, size_t bytes_max);

@@ -44,7 +44,7 @@ const omm_mhd_functions *omm_mhd(void);
 /* Is it "HOST:PORT", as omm_mhd_listen takes it? */
 bool omm_mhd_can_listen(const char *address);
 /* A socket that listens at "HOST:PORT" ("127.0.0.1:8080", "localhost:8080", "[::1]:8080"; port 0: a free one), not blocking; the caller
- * closes it.  Errors: CONFIG (address), EXISTS (in use), IO. */
+ * closes it.  Errors: CONFIG (address), STATE (in use), IO. */
 OMM_CHECKED omm_err omm_mhd_listen(int *fd, unsigned *port, const char *address);
 /* Does only this machine reach what listens at that socket? */
 bool omm_mhd_is_local(int fd);

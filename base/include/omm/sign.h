@@ -41,7 +41,7 @@ OMM_CHECKED omm_err omm_verify(const omm_public_key *key, const omm_signature *s
                                omm_bytes message);
 
 /* Key file: one JSON object {"schema_version":1,"kind":"omm-secret-key","secret":hex,"public":hex},
- * mode 0600.  Load refuses a file that others can read (STATE) and a public part that does not
+ * mode 0600.  Load refuses a file that others can read (CONFIG) and a public part that does not
  * belong to the secret (MISMATCH).  Save refuses to overwrite (EXISTS). */
 OMM_CHECKED omm_err omm_key_save(const char *path, const omm_key *key);
 OMM_CHECKED omm_err omm_key_load(omm_key *out, const char *path);

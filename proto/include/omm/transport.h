@@ -103,7 +103,7 @@ OMM_CHECKED omm_err omm_server_open(omm_server **out, const omm_server_options *
 /* Ends waiting receives with CLOSED; exchanges not answered must not be used after it. */
 void omm_server_close(omm_server *server);
 /* May be called for several urls.  "tcp://127.0.0.1:0" takes a free port.
- * Errors: CONFIG (not a url of the four kinds, or tls+tcp:// without a certificate), EXISTS (address in use), IO, NOMEM. */
+ * Errors: CONFIG (not a url of the four kinds, or tls+tcp:// without a certificate), STATE (address in use), IO, NOMEM. */
 OMM_CHECKED omm_err omm_server_listen(omm_server *server, const char *url);
 /* The tcp port that was bound last; 0 when none. */
 unsigned omm_server_port(const omm_server *server);

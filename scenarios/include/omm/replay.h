@@ -54,8 +54,8 @@ typedef struct omm_replay_result {
     char claim_signed[OMM_DIGEST_HEX_SIZE], claim_repeated[OMM_DIGEST_HEX_SIZE]; /* as text */
 } omm_replay_result;
 
-/* Errors: CONFIG (also: `node` is more than one of them; own_data of a simulation), UNSUPPORTED (a service's, without own_data), NOT_FOUND (no such node or submission, files), DIGEST (model or data are not those of the
- * run), FORMAT, NOMEM, and those of training.  A difference is no error: see result->equal. */
+/* Errors: CONFIG (also: `node` is more than one of them; own_data of a simulation; model or data that are not those of the run), USAGE (steps_max: over the round's), UNSUPPORTED (a service's,
+ * without own_data), NOT_FOUND (no such node or submission, files), DIGEST (not the submission that was accepted), FORMAT, NOMEM, and those of training.  A difference is no error: see result->equal. */
 OMM_CHECKED omm_err omm_replay(omm_replay_result *result, const omm_replay_options *options);
 
 /* eval/ of a bundle, repeated. */
@@ -75,7 +75,7 @@ typedef struct omm_reevaluate_result {
 } omm_reevaluate_result;
 
 /* Of the options bundle, base_dir, compute, judging and ud count.  A service's bundle as well, for whoever has its held-out file.
- * Errors: those of omm_replay; DIGEST (model or held-out file are not those of the run), MISMATCH (run.json says something else of
+ * Errors: those of omm_replay; CONFIG (model or held-out file are not those of the run), MISMATCH (run.json says something else of
  * them). */
 OMM_CHECKED omm_err omm_reevaluate(omm_reevaluate_result *result,
                                    const omm_replay_options *options);

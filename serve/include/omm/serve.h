@@ -72,7 +72,7 @@ OMM_CHECKED omm_err omm_serve_check(const omm_serve_options *options);
 
 typedef struct omm_serve omm_serve;
 
-/* Errors: those of omm_serve_check; CONFIG (address), EXISTS (address in use), UNSUPPORTED (no libmicrohttpd), IO, NOMEM,
+/* Errors: those of omm_serve_check; CONFIG (address), STATE (address in use), UNSUPPORTED (no libmicrohttpd), IO, NOMEM,
  * those of omm_batcher_open. */
 OMM_CHECKED omm_err omm_serve_open(omm_serve **out, const omm_serve_options *options);
 unsigned omm_serve_port(const omm_serve *serve);

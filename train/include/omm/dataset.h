@@ -124,7 +124,6 @@ typedef struct omm_dataset_options {
 
 /* Why a line can be bad: XX(name, text). */
 #define OMM_DATA_BAD_MAP(XX)                                                                       \
-    XX(EMPTY, "empty line")                                                                        \
     XX(LENGTH, "too long")                                                                         \
     XX(ENCODING, "not UTF-8 text")                                                                 \
     XX(JSON, "not JSON")                                                                           \
