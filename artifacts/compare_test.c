@@ -248,6 +248,7 @@ static void test_other_seeds(const kit *k) {
     }
     check_words(dirs, 2, OMM_COMPARE_SEED, "11", "21");
     check_words(dirs, 6, OMM_COMPARE_SEED, "11, 12, 13", "21, 22, 23");
+    check_words(dirs, 7, OMM_COMPARE_SEED, "11, 12, 13, 14", "21, 22, 23"); /* two of 35 ways */
     check_words(dirs, 8, OMM_COMPARE_BETTER, "11, 12, 13, 14", "21, 22, 23, 24");
     judge_again(a[3], -0.5, true, 0); /* now among B's */
     check_words(dirs, 8, OMM_COMPARE_SEED, "11, 12, 13, 14", "21, 22, 23, 24");
@@ -299,7 +300,8 @@ static void check_loss(const char *const *dirs, size_t count, size_t clients, om
     const omm_compare_metric *loss = &c.metrics[OMM_COMPARE_LOSS];
     CHECK_EQ(loss->clients, clients);
     CHECK_EQ(loss->word, want);
-    CHECK(loss->has_interval && loss->interval.high < 0.0);
+    CHECK(loss->has_interval);
+    CHECK(want == OMM_COMPARE_WORSE ? loss->interval.low > 0.0 : loss->interval.high < 0.0);
     omm_buf_init(&text, BYTES_MAX);
     CHECK_OK(omm_comparison_text(&text, &c));
     CHECK_OK(omm_buf_append(&text, "", 1));
@@ -341,6 +343,9 @@ static void test_few_clients_of_many_seeds(const kit *k) {
     }
     check_loss(dirs, RUNS - 2, 3, OMM_COMPARE_FEW, "in 1 of 4 ");
     check_loss(dirs, RUNS, 3, OMM_COMPARE_BETTER, NULL);
+    const char *swapped[RUNS];
+    for (size_t i = 0; i < RUNS; i++) swapped[i] = dirs[i ^ 1];
+    check_loss(swapped, RUNS, 3, OMM_COMPARE_WORSE, NULL);
     judge_again(b[3], 0.375, true, 0); /* one seed of six the other way */
     check_loss(dirs, RUNS, 3, OMM_COMPARE_FEW, NULL);
     for (size_t i = 0; i < SEEDS; i++) {

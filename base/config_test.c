@@ -722,6 +722,7 @@ static void places_are_found(void) {
     placed(path, OMM_ERR_CONFIG, "groups[0].named is not there",
            ":6:5: groups[0].named is not there");
     placed(path, OMM_ERR_CONFIG, "groups: two", ":6:3: groups: two");
+    placed(path, OMM_ERR_CONFIG, "groups[2]: who is it", ":6:3: groups[2]: who is it");
     placed(path, OMM_ERR_CONFIG, "names: no", ": names: no"); /* a longer word is no key */
     placed(path, OMM_ERR_CONFIG, "width is no key of the file's own",
            ": width is no key of the file's own");
@@ -732,6 +733,22 @@ static void places_are_found(void) {
     CHECK_ERR(omm_config_place(omm_raise(OMM_ERR_IO, "name: no"), path), OMM_ERR_IO);
     CHECK(strcmp(omm_err_sentence(), "name: no") == 0);
     CHECK_OK(omm_config_place(OMM_OK, path));
+    /* What the loader never takes has no places, from there on. */
+    static const struct {
+        const char *text, *sentence, *want;
+    } refused[] = {
+        {"a: 1\n? {widths: 5}\n: 2\n", "widths: no", ": widths: no"},
+        {"a: &x 1\nname: *x\nwidths: 3\n", "name: no", ": name: no"},
+        {"a: 1\nname: "
+         "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[2]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]\n"
+         "widths: 3\n",
+         "widths: no", ": widths: no"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        CHECK_OK(omm_file_write_fast(path, omm_bytes_str(refused[i].text), 0600));
+        placed(path, OMM_ERR_CONFIG, "a: no", ":1:4: a: no");
+        placed(path, OMM_ERR_CONFIG, refused[i].sentence, refused[i].want);
+    }
     CHECK_OK(omm_dir_remove(dir));
     placed(path, OMM_ERR_CONFIG, "name: no", ": name: no"); /* gone */
 }

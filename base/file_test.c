@@ -743,6 +743,28 @@ static void maps_show_files(void) {
     CHECK_EQ(map.view.size, 0);
 }
 
+/* Longer, or another time: either is a change. */
+static void changed_maps_are_told(void) {
+    static const struct timespec now = {1000000000, 500};
+    struct timespec times[2] = {now, now};
+    omm_map map;
+    CHECK_OK(omm_file_write_fast(at("grows"), omm_bytes_str("mapped"), 0644));
+    CHECK_EQ(utimensat(AT_FDCWD, at("grows"), times, 0), 0);
+    CHECK_OK(omm_map_open(&map, at("grows")));
+    const int fd = open(at("grows"), O_WRONLY | O_APPEND | O_CLOEXEC);
+    CHECK(fd >= 0 && write(fd, "!", 1) == 1 && futimens(fd, times) == 0);
+    CHECK_ERR(omm_map_check_unchanged(&map), OMM_ERR_STATE);
+    CHECK(strstr(omm_err_sentence(), "grows was written to while") != NULL);
+    CHECK_EQ(ftruncate(fd, 6), 0);
+    CHECK_EQ(futimens(fd, times), 0);
+    CHECK_OK(omm_map_check_unchanged(&map));
+    times[1].tv_nsec++;
+    CHECK_EQ(futimens(fd, times), 0);
+    CHECK_ERR(omm_map_check_unchanged(&map), OMM_ERR_STATE);
+    CHECK_EQ(close(fd), 0);
+    omm_map_close(&map);
+}
+
 /* What was let go is read again; what lies outside the map is not touched. */
 static void released_pages(void) {
     enum { BYTES = 5 << 16 };
@@ -924,6 +946,7 @@ int main(void) {
     paths_are_joined_and_split();
     path_stays_inside();
     maps_show_files();
+    changed_maps_are_told();
     shortened_maps_end_with_a_message();
     released_pages();
     read_in_pieces();

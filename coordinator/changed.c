@@ -61,7 +61,7 @@ static bool is_of_before(const json_t *was, const json_t *is) {
     if (now) (void)json_object_del(now, "fingerprint");
     if (now) (void)json_object_del(now, "title");
     const bool same = now && json_object_get(json_object_get(is, "base"), "fingerprint") &&
-                      !json_object_get(base, "fingerprint") && json_equal(base, now);
+                      json_equal(base, now); /* it has neither, then */
     json_decref(now);
     return same;
 }

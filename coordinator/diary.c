@@ -102,7 +102,6 @@ static omm_err put_unnamed(diary *d, const omm_coord *coord) {
     for (size_t i = 0; i < end; i++) {
         if (d->named[i]) continue;
         OMM_TRY(put_member(d, i, coord ? omm_coord_joined_by(coord, i) : NULL, i + 1 == end));
-        d->named[i] = true;
     }
     return OMM_OK;
 }

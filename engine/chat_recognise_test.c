@@ -2,6 +2,7 @@
  * roles, tools and default system prompts, line ends as characters or as \n, the end token near its turn or
  * far from it.  The texts were written for this test; each has the features of its family, and what only looks like
  * a family is held against it too. */
+#include "chat_internal.h"
 #include "omm/mem.h"
 #include "test_vocab.h"
 
@@ -465,6 +466,93 @@ static const published s_texts[] = {
      {.marks = {CHATML_MARKS},
       .jinja = "{% if false %}x{% else %}{{ '<|im_start|>' + role + '\\n' + content }}{% endif %}"},
      false},
+    {"a branch never taken, without a space",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS},
+      .jinja = "{%if false%}{{ '<|im_start|>' + role + '\\n' + content }}{%endif%}### {{ role }}: "
+               "{{ content }}"},
+     true},
+    {"a branch never taken, with signs that keep line ends",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS},
+      .jinja = "{%+ if False +%}{{ '<|im_start|>' + role + '\\n' + content }}{%+ endif +%}### {{ "
+               "role }}: {{ content }}"},
+     true},
+    {"a branch of 0",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS},
+      .jinja = "{% if 0 %}{{ '<|im_start|>' + role + '\\n' + content }}{% endif %}### {{ role }}: "
+               "{{ content }}"},
+     true},
+    {"a branch of none",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS},
+      .jinja = "{% if none %}{{ '<|im_start|>' + role + '\\n' + content }}{% endif %}### {{ role "
+               "}}: {{ content }}"},
+     true},
+    {"a branch of None",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS},
+      .jinja = "{% if None %}{{ '<|im_start|>' + role + '\\n' + content }}{% endif %}### {{ role "
+               "}}: {{ content }}"},
+     true},
+    {"a choice within such a branch",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS},
+      .jinja = "{% if false %}{% if x %}a{% else %}b{% endif %}{{ '<|im_start|>' + role + '\\n' + "
+               "content }}{% endif %}### {{ role }}: {{ content }}"},
+     true},
+    {"ChatML behind the elif of such a branch",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS},
+      .jinja =
+          "{% if false %}x{% elif y %}{{ '<|im_start|>' + role + '\\n' + content }}{% endif %}"},
+     false},
+    {"ChatML behind the end of such a branch",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS},
+      .jinja = "{% if false %}x{% endif %}{{ '<|im_start|>' + role + '\\n' + content }}"},
+     false},
+    {"ChatML behind an escaped quote",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS},
+      .jinja = "{{ 'don\\'t }} {# ' }}{{ '<|im_start|>' + role + '\\n' + content }}"},
+     false},
+    {"ChatML behind an end in double quotes",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS},
+      .jinja = "{{ \"a }} {# b\" }}{{ '<|im_start|>' + role + '\\n' + content }}"},
+     false},
+    {"a comment that begins with a brace",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS},
+      .jinja = "{#} {{ '<|im_start|>' + role + '\\n' + content }} #}### {{ role }}: {{ content }}"},
+     true},
+    {"a tag that is cut off",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS}, .jinja = "{% if false %}{%"},
+     true},
+    {"a tag that is cut off behind ChatML",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS}, .jinja = "{{ '<|im_start|>' + role + '\\n' + content }}{%"},
+     false},
+    {"a colon behind a role by name",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS}, .jinja = "<|im_start|>user: {{ content }}"},
+     true},
+    {"a colon behind a role by name, and a branch between",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS}, .jinja = "<|im_start|>user{% if x %}{% endif %}: {{ content }}"},
+     true},
+    {"ChatML, and something else beside it",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS},
+      .jinja = "{{ '<|im_start|>' + role + '\\n' + content }}<|im_start|>user: x"},
+     false},
+    {"another template that begins with BOS",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS}, .jinja = "{{ bos_token }}### {{ role }}: {{ content }}"},
+     true},
     {"content where ChatML has the role",
      OMM_CHAT_CHATML,
      {.marks = {CHATML_MARKS},
@@ -507,7 +595,25 @@ static const published s_texts[] = {
      true},
 };
 
+/* Tags that are cut off anywhere: nothing behind the text is read. */
+static void cut_off(void) {
+    static const char text[] =
+        "{% if false %}{% if x %}{{ 'a\\'}' }}{# b #}{% endif %}{% endif %}c";
+    for (size_t from = 0; from < sizeof text - 1; from++)
+        for (size_t size = 1; from + size < sizeof text; size++) {
+            uint8_t *part = omm_alloc(size, 1);
+            omm_buf live;
+            CHECK(part != NULL);
+            memcpy(part, text + from, size);
+            omm_buf_init(&live, size);
+            CHECK_OK(chat_live(&live, omm_bytes_of(part, size)));
+            omm_buf_fini(&live);
+            omm_free(part);
+        }
+}
+
 int main(void) {
+    cut_off();
     for (size_t i = 0; i < sizeof s_texts / sizeof s_texts[0]; i++) {
         const published *p = &s_texts[i];
         omm_tokenizer *t = open_vocab(&p->vocab);
@@ -518,6 +624,7 @@ int main(void) {
                     omm_chat_format_name(omm_chat_format_of(t)), unknown ? ", not known" : "");
         CHECK_EQ(omm_chat_format_of(t), p->format);
         CHECK_EQ(unknown, p->unknown);
+        CHECK(!unknown || !t->chat_has_bos); /* what stands in has none */
         omm_tokenizer_close(t);
     }
     CHECK_EQ(omm_mem_live(), 0);

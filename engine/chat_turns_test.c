@@ -57,6 +57,10 @@ static void test_turns(void) {
          "[{\"role\": \"developer\", \"content\": \"Be kind.\"}, {\"role\": \"user\", "
          "\"content\": " PARTS "}]",
          NULL);
+    says("user:A|assistant:B|", /* a weight is a word of training's */
+         "[{\"role\": \"user\", \"content\": \"A\"}, {\"role\": \"assistant\", \"content\": "
+         "\"B\", \"weight\": 2}]",
+         NULL);
     says("user:|assistant:|",
          "[{\"role\": \"user\", \"content\": \"\"}, {\"role\": \"assistant\", "
          "\"content\": []}]",

@@ -8,9 +8,11 @@
 
 #include "omm_test.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PARTS = 3, TENSORS = 5 };
@@ -113,6 +115,23 @@ static void any_part_opens_all(void) {
         omm_gguf_close(&g);
     }
     omm_buf_fini(&whole);
+}
+
+/* Whichever part another program writes to. */
+static void each_part_is_watched(void) {
+    static const struct timespec then = {1000000000, 0}, later = {1000000001, 0};
+    write_all(&(fault){.part = PARTS});
+    for (unsigned k = 1; k <= PARTS; k++)
+        CHECK_EQ(utimensat(AT_FDCWD, part_name(k, PARTS), (struct timespec[2]){then, then}, 0), 0);
+    for (unsigned k = 1; k <= PARTS; k++) {
+        omm_gguf g;
+        CHECK_OK(omm_gguf_open(&g, part_name(1, PARTS)));
+        CHECK_OK(omm_gguf_check_unchanged(&g));
+        CHECK_EQ(utimensat(AT_FDCWD, part_name(k, PARTS), (struct timespec[2]){then, later}, 0), 0);
+        CHECK_ERR(omm_gguf_check_unchanged(&g), OMM_ERR_STATE);
+        CHECK(strstr(omm_err_sentence(), part_name(k, PARTS)) != NULL);
+        omm_gguf_close(&g);
+    }
 }
 
 static void refused(const fault *f, omm_err err, const char *says) {
@@ -297,6 +316,7 @@ static void digest_keeps_nothing(void) {
 int main(void) {
     CHECK(mkdtemp(s_dir) != NULL);
     any_part_opens_all();
+    each_part_is_watched();
     refusals();
     names();
     paths();

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COLS = 256, ROWS = 4, TOKENS = 3 };
+enum { COLS = 256, ROWS = 4, TOKENS = 3, LONG = 2500 };
 
 static char s_dir[] = "/tmp/omm-lora-base-XXXXXX";
 
@@ -21,7 +21,9 @@ typedef struct variant {
     float matrix, norm, bias, rope; /* added to the first value of each */
     uint32_t layers, width, feed_forward, heads, kv_heads, context;
     const char *architecture, *token, *norm_name, *name;
-    bool half; /* the norm is in F16 */
+    bool half;  /* the norm is in F16 */
+    bool block; /* a vector more, quantised */
+    float tail; /* the last value of a long vector more; 0: none */
 } variant;
 
 static const variant s_first = {.layers = 1,
@@ -92,6 +94,12 @@ static void write_model(omm_buf *out, const variant *v) {
                             omm_bytes_of(halves, sizeof halves));
     else
         put(&w, v->norm_name, norm, COLS, 1);
+    static float more[LONG];
+    more[LONG - 1] = v->tail;
+    if (v->tail != 0.0f) put(&w, "blk.0.long.weight", more, LONG, 1);
+    if (v->block)
+        omm_gguf_put_tensor(&w, "blk.0.more", OMM_GGML_Q8_0, 1, (const uint64_t[]){32},
+                            omm_bytes_of(halves, 34));
     CHECK_OK(omm_gguf_writer_finish(out, &w));
     omm_gguf_writer_fini(&w);
 }
@@ -116,7 +124,7 @@ static bool same(const omm_lora_base *a, const omm_lora_base *b) {
 
 /* What must be another model, and what must not. */
 static void test_what_counts(void) {
-    enum { OTHERS = 10, ALIKE = 7 };
+    enum { OTHERS = 12, ALIKE = 7 };
     variant others[OTHERS], alike[ALIKE];
     const omm_lora_base first = base_of(&s_first);
     for (size_t i = 0; i < OTHERS; i++) others[i] = s_first;
@@ -131,12 +139,15 @@ static void test_what_counts(void) {
     others[7].architecture = "qwen2";
     others[8].token = "d";
     others[9].norm_name = "blk.0.ffn_norm.weight";
+    others[10].tail = 1;
+    others[11].tail = 2;
     alike[0].matrix = 1;
     alike[1].rope = 1;
     alike[2].context = 128;
     alike[3].name = "Other";
     alike[4].name = NULL;
     alike[5].half = true; /* all its values are halves */
+    alike[6].block = true;
     CHECK(strcmp(first.name, "First") == 0 && !first.any && omm_lora_base_is_known(&first));
     for (size_t i = 0; i < OTHERS; i++) {
         const omm_lora_base other = base_of(&others[i]);
@@ -288,6 +299,17 @@ static void test_meeting(void) {
     CHECK(same(&got, &b));
     CHECK_OK(load(&got, &of_none, &none));
     CHECK(!omm_lora_base_is_known(&got) && !got.name[0]);
+    /* names alone: the one that was there first stays, until a fingerprint comes */
+    omm_lora_base first = {.name = "Name"}, second = {.name = "Another"};
+    omm_buf of_first;
+    save(&of_first, &first);
+    CHECK_OK(load(&got, &of_first, &none));
+    CHECK(!omm_lora_base_is_known(&got) && strcmp(got.name, "Name") == 0);
+    CHECK_OK(load(&got, &of_first, &second));
+    CHECK(!omm_lora_base_is_known(&got) && strcmp(got.name, "Another") == 0);
+    CHECK_OK(load(&got, &of_a, &second));
+    CHECK(same(&got, &a) && strcmp(got.name, "First") == 0);
+    omm_buf_fini(&of_first);
     omm_buf_fini(&of_a);
     omm_buf_fini(&of_none);
 }

@@ -291,6 +291,16 @@ static void test_dense(void) {
     CHECK_OK(omm_lora_join(&joined, &rounded, &part, &weight, 1, false));
     CHECK(!rounded && joined.shape.stacked);
     omm_lora_fini(&joined);
+    /* which model it is of stays known where the one at hand does not say which it is */
+    omm_lora_shape unnamed = s_phi.lora_shape;
+    unnamed.base = (omm_lora_base){0};
+    lora.shape.base = (omm_lora_base){.fingerprint = omm_hash(omm_bytes_str("a base"))};
+    omm_lora named;
+    omm_buf said = saved(&lora);
+    CHECK_OK(omm_lora_load(&named, omm_buf_view(&said), &unnamed));
+    CHECK(omm_digest_equal(&named.shape.base.fingerprint, &lora.shape.base.fingerprint));
+    omm_lora_fini(&named);
+    omm_buf_fini(&said);
     omm_buf *const files[] = {&file, &again, &one, &two};
     for (size_t i = 0; i < 4; i++) omm_buf_fini(files[i]);
     omm_lora_fini(&apart);

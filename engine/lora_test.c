@@ -1,4 +1,5 @@
 /* lora_test.c - the flat vector's order, the file's round trip, and adapters that do not fit. */
+#include "omm/file.h"
 #include "omm/lora.h"
 #include "omm/mem.h"
 #include "omm/rows.h"
@@ -6,7 +7,9 @@
 #include "omm_test.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { FILE_MAX = 1 << 20 };
 
@@ -320,6 +323,14 @@ static void test_half_pair(void) {
     CHECK_ERR(omm_lora_load(&lora, omm_buf_view(&file), &shape), OMM_ERR_NOT_FOUND);
     CHECK(strstr(omm_err_sentence(), "blk.1.attn_k.weight.lora_b is missing") != NULL);
     CHECK(omm_mem_asked() - asked < 4 * file.size); /* the pair would take 8 MiB */
+    char path[] = "/tmp/omm-lora-XXXXXX"; /* a file that is there is not one that is not found */
+    const int fd = mkstemp(path);
+    CHECK(fd >= 0 && close(fd) == 0);
+    CHECK_OK(omm_file_write_fast(path, omm_buf_view(&file), 0600));
+    CHECK_ERR(omm_lora_load_file(&lora, path, &shape), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), path) && strstr(omm_err_sentence(), "lora_b is missing"));
+    CHECK_OK(omm_file_remove(path));
+    CHECK_ERR(omm_lora_load_file(&lora, path, &shape), OMM_ERR_NOT_FOUND);
     CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&file)));
     CHECK_ERR(omm_lora_claim_shape(&claimed, &g), OMM_ERR_NOT_FOUND);
     CHECK(strstr(omm_err_sentence(), "blk.1.attn_k.weight.lora_b is missing") != NULL);

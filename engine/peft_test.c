@@ -378,6 +378,45 @@ static void check_rank_pattern(void) {
     json_decref(root);
 }
 
+/* The configuration has this alpha for all, a whole one as a whole number. */
+static void check_alpha(float alpha) {
+    char path[OMM_PATH_MAX];
+    omm_buf text;
+    json_t *config = NULL;
+    path_in(path, "adapter_config.json");
+    omm_buf_init(&text, 1 << 16);
+    CHECK_OK(omm_file_read(&text, path));
+    CHECK_OK(omm_json_parse(&config, omm_buf_view(&text), path));
+    const json_t *is = json_object_get(config, "lora_alpha");
+    CHECK(json_number_value(is) == (double)alpha);
+    CHECK_EQ(json_is_integer(is), alpha == floorf(alpha));
+    json_decref(config);
+    omm_buf_fini(&text);
+}
+
+/* A pair whose B would be rounded stays as the file has it, and is counted. */
+static void check_left_folded(omm_lora *lora) {
+    const size_t bytes = lora->value_count * sizeof *lora->values;
+    float *before = omm_alloc(lora->value_count, sizeof *before);
+    bool rounded = false;
+    size_t left = 0, kept = 0;
+    CHECK_OK(omm_lora_fold(&rounded, lora, true));
+    CHECK(before && rounded);
+    memcpy(before, lora->values, bytes);
+    omm_lora_unfold_exact(&left, lora);
+    for (size_t i = 1; i < lora->tensor_count; i += 2) {
+        const omm_lora_tensor *b = &lora->tensors[i];
+        if (b->own_scale == 0.0f) continue;
+        kept++;
+        CHECK(b->own_scale != b->scale && lora->tensors[i - 1].own_scale == b->own_scale);
+        CHECK_EQ(memcmp(before + b->offset, lora->values + b->offset,
+                        (size_t)b->rows * b->cols * sizeof *before),
+                 0);
+    }
+    CHECK(left > 0 && left == kept);
+    omm_free(before);
+}
+
 static void test_mixed(void) {
     const omm_peft_base base = small_base();
     omm_lora_plan plan;
@@ -403,7 +442,10 @@ static void test_mixed(void) {
     omm_buf_fini(&file);
     omm_lora_unfold_exact(&left, &unfolded);
     CHECK_EQ(left, 0);
+    for (size_t i = 0; i < unfolded.tensor_count; i++)
+        CHECK(unfolded.tensors[i].own_scale == 0.0f); /* what a file would say of it: nothing */
     CHECK_OK(omm_peft_export(s_dir, &unfolded, &base, "name"));
+    check_alpha(unfolded.spec.alpha);
     omm_lora back;
     CHECK_OK(omm_peft_import(&back, &rounded, s_dir, &base, false));
     check_same(&lora, &back); /* with the scale that one pair had of its own */
@@ -421,6 +463,7 @@ static void test_mixed(void) {
     for (size_t i = 0; i < lora.tensor_count; i++)
         CHECK(other.tensors[i].scale == lora.tensors[i].scale);
     omm_lora_fini(&other);
+    check_left_folded(&lora);
     for (unsigned what = 0; what < 3; what++) {
         omm_peft_base wrong = base;
         if (what == 0) wrong.shape.layer_count++;
@@ -454,6 +497,7 @@ static void test_stacked(void) {
     base.shape.fused = true;
     base.shape.layer_count = 1;
     write_config("{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":6,"
+                 "\"base_model_name_or_path\":\"Of phi\","
                  "\"target_modules\":[\"qkv_proj\",\"gate_up_proj\"]}");
     write_model(entries, 4);
     CHECK_OK(omm_peft_load(&lora, s_dir)); /* no model: as it is */
@@ -464,6 +508,7 @@ static void test_stacked(void) {
     CHECK_OK(import(&lora, &base));
     CHECK_EQ(lora.tensor_count, 2 * 5);
     CHECK(lora.spec.rank == 2 && lora.spec.alpha == 6);
+    CHECK(strcmp(lora.shape.base.name, "Of phi") == 0);
     omm_lora_find(&a, &b, &lora, 0, OMM_LORA_V); /* rows 12 to 15 */
     CHECK(a[8] == 10 && b[0] == 120 && b[7] == 151);
     omm_lora_find(&a, &b, &lora, 0, OMM_LORA_UP); /* rows 12 to 23, gate above */

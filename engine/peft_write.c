@@ -15,7 +15,7 @@
  * where that is so, else the product, which is exact. */
 static double alpha_of(const omm_lora *lora, const omm_lora_tensor *a) {
     const double own = (double)lora->spec.alpha;
-    if (own != 0.0 && omm_lora_scale_of(own, a->rows, false) == a->scale) return own;
+    if (omm_lora_scale_of(own, a->rows, false) == a->scale) return own;
     return (double)a->scale * (double)a->rows;
 }
 

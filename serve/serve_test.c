@@ -408,6 +408,8 @@ static void test_kept(unsigned port) {
     }
 }
 
+#define END "Connection: close\r\n\r\n"
+
 /* A body is as large as a context of so many positions can have use for. */
 static void test_body(unsigned port) {
     static const char story[] = "{" STORY "}";
@@ -419,6 +421,21 @@ static void test_body(unsigned port) {
     ask_for(port, TEXT, body, 413, "error.message", "the body is over 294912 bytes");
     body[size - 1] = 0;
     ask_for(port, TEXT, body, 200, "choices.0.index", "0");
+    for (size_t more = 0; more < 2; more++) { /* before a byte of it, where its client waits */
+        char head[256];
+        answer a;
+        const int fd = served_connect(port);
+        snprintf(head, sizeof head,
+                 "POST " TEXT " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                 "Expect: 100-continue\r\nContent-Length: %zu\r\n" END,
+                 size - 1 + more);
+        served_send(fd, head, strlen(head));
+        if (more == 0) served_send(fd, body, size - 1);
+        served_read(&a, fd);
+        CHECK_EQ(a.status, more ? 413 : 100);
+        CHECK_EQ(strncmp(a.body, "HTTP/1.1 200 ", 13) == 0, more == 0);
+        answer_fini(&a);
+    }
     omm_free(body);
 }
 
@@ -605,7 +622,6 @@ static unsigned status_of(unsigned port, const char *request) {
     return status;
 }
 
-#define END "Connection: close\r\n\r\n"
 #define JSON "Content-Type: application/json; charset=utf-8\r\nContent-Length: 2\r\n"
 
 #define NAME31 "0123456789012345678901234567890"

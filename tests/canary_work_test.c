@@ -15,7 +15,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { WAIT_MS = 60000, ALLOCATIONS_MAX = 200, LINES = 16 };
+enum {
+    WAIT_MS = 400000, /* at the lowest priority a busy machine gives a replay little */
+    ALLOCATIONS_MAX = 200,
+    LINES = 16
+};
 
 static fed s_fed;
 static uint64_t s_now_ms = 1000;

@@ -31,6 +31,16 @@ static void hear(void *ud, omm_log_level level, const char *line) {
 
 static omm_log s_log;
 
+/* What is synced, beside being done. */
+static unsigned s_syncs;
+
+omm_err __real_omm_sync(int fd, const char *path);
+omm_err __wrap_omm_sync(int fd, const char *path);
+omm_err __wrap_omm_sync(int fd, const char *path) {
+    s_syncs++;
+    return __real_omm_sync(fd, path);
+}
+
 static void on_event(void *ud, const omm_coord_event *event) {
     (void)ud;
     if (!s_diary) return;
@@ -459,12 +469,18 @@ static void test_killed(void) {
     /* 0: the file is there, and nothing in it; then start, and each of the list. */
     for (size_t kept = 0; kept <= 1 + o.listed; kept++) {
         put_cut(&log, kept);
+        s_said[0] = 0;
+        s_syncs = 0;
         open_diary();
+        const unsigned syncs = s_syncs;
+        CHECK_EQ(strstr(s_said, "audit_log_begun_anew") != NULL, kept == 0);
         CHECK_EQ(entries("start", 0, NULL, NULL), kept > 0 ? 2 : 1);
         check_members(o.listed, came);
         expect_entry("joined", 0, "by", by);
         diary_close(s_diary);
-        open_diary(); /* nothing is left out now */
+        s_syncs = 0;
+        open_diary();                 /* nothing is left out now */
+        CHECK_EQ(syncs, s_syncs + 1); /* the last of what was, with those before it */
         check_members(o.listed, came);
         diary_close(s_diary);
     }

@@ -93,6 +93,7 @@ static void check_two(const char *dir) {
         for (int i = 0; i < 2; i++) {
             pass_anew();
             CHECK(s_said.damaged == 2 && s_said.mended == 0 && s_patrol.damaged_count == 2);
+            CHECK(strcmp(patrol_damaged(&s_patrol), names[1]) == 0); /* the last that was found */
         }
         CHECK_EQ(rename(aside[first], path[first]), 0);
         until_mended(1);
@@ -103,6 +104,30 @@ static void check_two(const char *dir) {
         CHECK(s_said.damaged == 2 && s_said.mended == 2);
         CHECK(patrol_damaged(&s_patrol)[0] == '\0');
     }
+}
+
+/* More than are remembered: these are told again in the next pass, and all are mended. */
+static void check_many(const char *dir) {
+    const unsigned count = s_files.count - 1; /* without the lines, which are of all rounds */
+    char path[OMM_PATH_MAX], aside[OMM_PATH_MAX + 8];
+    CHECK(count > PATROL_DAMAGED_MAX);
+    for (int back = 0; back < 2; back++) {
+        for (unsigned i = 0; i < s_files.count; i++) {
+            if (strcmp(s_files.names[i], "rounds.jsonl") == 0) continue;
+            CHECK_OK(omm_path_join(path, dir, s_files.names[i]));
+            (void)snprintf(aside, sizeof aside, "%s.aside", path);
+            CHECK_EQ(back ? rename(aside, path) : rename(path, aside), 0);
+        }
+        memset(&s_said, 0, sizeof s_said);
+        if (back) break;
+        pass_anew();
+        CHECK(s_said.damaged == count && s_patrol.damaged_count == PATROL_DAMAGED_MAX);
+        memset(&s_said, 0, sizeof s_said);
+        pass_anew();
+        CHECK(s_said.damaged == count - PATROL_DAMAGED_MAX && s_said.mended == 0);
+    }
+    until_mended(0);
+    CHECK(s_said.damaged == 0 && s_said.mended == PATROL_DAMAGED_MAX);
 }
 
 static void check_file(const char *dir, const char *name, int how) {
@@ -182,6 +207,7 @@ int main(void) {
     /* offer, master, adapter; submission, receipt and payload; one refused, with its receipt; the lines once */
     CHECK_EQ(s_files.count, ROUNDS * 3 + ACCEPTED * 3 + 2 + 1);
     check_two(dir);
+    check_many(dir);
     for (unsigned i = 0; i < s_files.count; i++)
         for (int how = 0; how < 4; how++) check_file(dir, s_files.names[i], how);
     patrol_close(&s_patrol);

@@ -82,7 +82,22 @@ static void schedule(void) {
     CHECK(schedule_rate(&r, 9) == 0.9F && schedule_rate(&r, 10) == 1);
 }
 
+/* In 16 lanes whatever the count: the order of the sums is part of what a training is. */
+static void norms_in_lanes(void) {
+    float gradient[70];
+    for (size_t i = 0; i < 70; i++) gradient[i] = 1.0F / (float)(3 * i + 1);
+    for (size_t count = 0; count <= 70; count++) {
+        double lanes[16] = {0};
+        for (size_t i = 0; i < count; i++)
+            lanes[i % 16] += (double)gradient[i] * (double)gradient[i];
+        for (size_t half = 8; half; half /= 2)
+            for (size_t i = 0; i < half; i++) lanes[i] += lanes[i + half];
+        CHECK(adamw_norm(gradient, count) == sqrt(lanes[0]));
+    }
+}
+
 int main(void) {
+    norms_in_lanes();
     against_double();
     clipping();
     schedule();

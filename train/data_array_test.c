@@ -47,6 +47,14 @@ static void same_stream(const omm_dataset *memory, const char *path, const omm_d
         CHECK(e.line == 0 && e.element == 0);
     }
     omm_data_reader_close(reader);
+    if (n > 1) {
+        omm_dataset *parts[2] = {0};
+        CHECK_OK(omm_dataset_split(&parts[0], &parts[1], stream, 0.5, false));
+        for (int i = 0; i < 2; i++) CHECK(omm_dataset_totals(parts[i])->is_array);
+        CHECK(omm_dataset_is_stream(parts[0]) && !omm_dataset_is_stream(parts[1]));
+        omm_dataset_close(parts[0]);
+        omm_dataset_close(parts[1]);
+    }
     omm_dataset_close(stream);
 }
 
@@ -136,6 +144,22 @@ static void detection(void) {
     CHECK_OK(parse(&data, "[" THREE "]", &o)); /* as it is asked for */
     CHECK(!omm_dataset_totals(data)->is_array);
     omm_dataset_close(data);
+    /* The sixteenth element may say it as well as the first; behind that nobody looks. */
+    for (int before = 15; before < 17; before++) {
+        char text[400] = "[";
+        size_t at = 1;
+        for (int i = 0; i < before; i++)
+            at += (size_t)snprintf(text + at, sizeof text - at, "{\"id\": 1},");
+        snprintf(text + at, sizeof text - at, "{\"text\": \"a b c\"}]");
+        o = s_detect;
+        o.skip_bad = true;
+        CHECK_EQ(parse(&data, text, &o), before < 16 ? OMM_OK : OMM_ERR_NOT_FOUND);
+        if (before >= 16) continue;
+        CHECK(omm_dataset_totals(data)->format == OMM_DATA_LINES && omm_dataset_count(data) == 1);
+        omm_dataset_close(data);
+        data = NULL;
+    }
+    o = s_detect;
     o.format = OMM_DATA_COMPLETION;
     CHECK_ERR(parse(&data, "[]", &o), OMM_ERR_NOT_FOUND);
     CHECK(strstr(omm_err_sentence(), "nothing is in it"));
@@ -245,6 +269,15 @@ static void bad_elements(void) {
     CHECK(strstr(omm_err_sentence(), "bad elements: 2, first t:1: element 1: "));
     CHECK_ERR(parse(&data, "[{\"prompt\": 1}, 7 8]", &o), OMM_ERR_FORMAT); /* two, not one */
     CHECK(strstr(omm_err_sentence(), "t:1:19: after element 2 of the JSON array: '8'"));
+    static const char *const behind[] = {"\"x\"", "{}", "[]"};
+    for (size_t i = 0; i < 3; i++) {
+        char text[80], says[80];
+        snprintf(text, sizeof text, "[{\"prompt\": 1}, 7%s, 8]", behind[i]);
+        snprintf(says, sizeof says, "t:1:18: after element 2 of the JSON array: '%c'",
+                 behind[i][0]);
+        CHECK_ERR(parse(&data, text, &o), OMM_ERR_FORMAT);
+        CHECK(strstr(omm_err_sentence(), says));
+    }
 }
 
 /* Cut off anywhere it is refused, and nothing is learned of it. */

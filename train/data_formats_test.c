@@ -9,9 +9,11 @@
 #include "omm/mem_count.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 static void losses(void) {
@@ -562,6 +564,12 @@ static void piece_is_made_once(const omm_dataset *stream) {
     }
     CHECK(asked[0] > OMM_DATASET_PIECE_BYTES_MAX && asked[1] < OMM_DATASET_PIECE_BYTES_MAX / 4);
     omm_data_reader_close(reader);
+    /* so it is for the digest of a part: the lists of examples are what else it asks for */
+    omm_dataset *parts[2] = {0};
+    asked[1] = omm_mem_asked();
+    CHECK_OK(omm_dataset_split(&parts[0], &parts[1], stream, 0.1, false));
+    CHECK(omm_dataset_count(stream) > 200 && omm_mem_asked() - asked[1] < 40 * asked[0]);
+    for (size_t i = 0; i < 2; i++) omm_dataset_close(parts[i]);
 }
 
 static void same_file(const char *path, omm_dataset_options o) {
@@ -635,6 +643,75 @@ static void changed_in_place(void) {
         omm_data_reader_close(reader);
         omm_dataset_close(data);
     }
+}
+
+/* Another file in its place, of the same bytes and time. */
+static void put_in_its_place(void) {
+    static const struct timespec then = {1000000000, 500};
+    const struct timespec times[2] = {then, then};
+    char path[128], other[128];
+    omm_dataset *data = NULL;
+    omm_data_reader *reader = NULL;
+    write_file(path, "place.jsonl", omm_bytes_str(COMPLETION));
+    write_file(other, "other.jsonl", omm_bytes_str(COMPLETION));
+    CHECK_EQ(utimensat(AT_FDCWD, path, times, 0), 0);
+    CHECK_EQ(utimensat(AT_FDCWD, other, times, 0), 0);
+    CHECK_OK(omm_dataset_stream(&data, path, s_tokenizer, &s_detect));
+    CHECK_EQ(rename(other, path), 0);
+    CHECK_ERR(omm_data_reader_open(&reader, data, NULL), OMM_ERR_MISMATCH);
+    omm_dataset_close(data);
+}
+
+static int s_written;
+
+/* Each time another time of change. */
+static void touch(int signal) {
+    static time_t seconds = 1000000000;
+    (void)signal;
+    seconds++;
+    const struct timespec times[2] = {{seconds, 0}, {seconds, 0}};
+    if (futimens(s_written, times) != 0) abort();
+}
+
+/* Written to while it is indexed: what was read of it is no one file's. */
+static void changed_while_indexed(void) {
+    enum { LINES = 20000 };
+    static const struct itimerval often = {{0, 1000}, {0, 1000}}, never;
+    const struct sigaction on = {.sa_handler = touch, .sa_flags = SA_RESTART};
+    struct sigaction before;
+    char path[128];
+    omm_buf text;
+    omm_dataset *data = NULL;
+    omm_buf_init(&text, 16 << 20);
+    for (int i = 0; i < LINES; i++)
+        CHECK_OK(omm_buf_append(&text, COMPLETION, sizeof COMPLETION - 1));
+    write_file(path, "meanwhile.jsonl", omm_buf_view(&text));
+    omm_buf_fini(&text);
+    s_written = open(path, O_WRONLY | O_CLOEXEC);
+    CHECK(s_written >= 0 && sigaction(SIGALRM, &on, &before) == 0);
+    CHECK_EQ(setitimer(ITIMER_REAL, &often, NULL), 0);
+    const omm_err err = omm_dataset_stream(&data, path, s_tokenizer, &s_detect);
+    CHECK_EQ(setitimer(ITIMER_REAL, &never, NULL), 0);
+    CHECK_EQ(sigaction(SIGALRM, &before, NULL), 0);
+    close(s_written);
+    CHECK_ERR(err, OMM_ERR_MISMATCH);
+    CHECK(!data && strstr(omm_err_sentence(), "the file has changed since it was indexed"));
+}
+
+/* Cut off while a reader has it open: the bytes behind are not there. */
+static void shorter_while_read(void) {
+    char path[128];
+    omm_dataset *data = NULL;
+    omm_data_reader *reader = NULL;
+    omm_example e;
+    write_file(path, "shorter.jsonl", omm_bytes_str(COMPLETION COMPLETION));
+    CHECK_OK(omm_dataset_stream(&data, path, s_tokenizer, &s_detect));
+    CHECK_OK(omm_data_reader_open(&reader, data, NULL));
+    CHECK_EQ(truncate(path, (off_t)sizeof COMPLETION - 1), 0);
+    CHECK_ERR(omm_data_reader_take(reader, &e, 1), OMM_ERR_MISMATCH);
+    CHECK(strstr(omm_err_sentence(), "the file became shorter while it was read"));
+    omm_data_reader_close(reader);
+    omm_dataset_close(data);
 }
 
 static void changed_files(void) {
@@ -886,6 +963,9 @@ int main(void) {
     streams();
     changed_files();
     changed_in_place();
+    put_in_its_place();
+    changed_while_indexed();
+    shorter_while_read();
     scans();
     allocations_fail();
     splitting_fails();

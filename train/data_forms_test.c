@@ -94,6 +94,12 @@ static void weights(void) {
         expect_text(omm_err_sentence(),
                     "t:1: message 1: weight; accepted: 1, or 0 for what is not learned");
     }
+    /* of what is not learned anyway any weight will do */
+    CHECK_OK(parse(&data,
+                   "{\"messages\": [{\"role\": \"user\", \"content\": \"A?\", \"weight\": 0.5}, "
+                   "{\"role\": \"assistant\", \"content\": \"B.\"}]}\n",
+                   &s_detect));
+    omm_dataset_close(data);
 }
 
 static void spellings(void) {

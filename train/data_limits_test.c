@@ -217,6 +217,32 @@ static void a_cache_has_its_limit(void) {
     }
 }
 
+/* Names as long as they may be have their room. */
+static void names_have_room(void) {
+    char path[128];
+    omm_buf text;
+    omm_dataset *data = NULL;
+    omm_data_reader_room room;
+    size_t least = 0;
+    omm_buf_init(&text, 1 << 16);
+    for (int i = 0; i < 50; i++)
+        CHECK_OK(omm_buf_printf(&text,
+                                "{\"client\": \"%0*d\", \"skill\": \"%0*d\", \"prompt\": \"a\", "
+                                "\"completion\": \"b\"}\n",
+                                OMM_DATASET_NAME_BYTES_MAX, i, OMM_DATASET_NAME_BYTES_MAX, i));
+    write_file(path, "names.jsonl", omm_buf_view(&text));
+    omm_buf_fini(&text);
+    CHECK_OK(omm_dataset_stream(&data, path, s_tokenizer, &s_detect));
+    omm_data_reader_room_of(&room, data);
+    for (size_t i = 0; i < omm_dataset_count(data); i++) {
+        uint32_t tokens = 0, learned = 0;
+        omm_dataset_size(&tokens, &learned, data, i, omm_dataset_seq_max(data));
+        least += tokens * (sizeof(uint32_t) + 1) + (size_t)2 * (OMM_DATASET_NAME_BYTES_MAX + 1);
+    }
+    CHECK(omm_dataset_count(data) == 50 && room.cache >= least && room.cache < 2 * least);
+    omm_dataset_close(data);
+}
+
 /* In memory an example may be asked for shorter than it is: so many tokens, and what is learned in them. */
 static void shorter_than_it_is(void) {
     omm_dataset *data = NULL;
@@ -263,6 +289,7 @@ int main(void) {
     bad_lines_shown();
     shorter_than_it_is();
     a_cache_has_its_limit();
+    names_have_room();
     omm_tokenizer_close(tokenizer);
     CHECK_OK(omm_dir_remove(s_dir));
     CHECK_EQ(omm_mem_live(), 0);

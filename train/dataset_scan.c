@@ -304,7 +304,6 @@ static omm_err view_element(scan *s, element_walk *w, omm_bytes *bytes) {
     size_t size = 0;
     for (size_t want = 1;; want = limit) { /* the window may end in the middle of it */
         OMM_TRY(source_view(s->source, bytes, s->at, want));
-        if (bytes->size > limit) bytes->size = limit;
         size += element_walk_on(w, omm_bytes_of(bytes->data + size, bytes->size - size));
         if (size < bytes->size || w->ended || want == limit) break;
     }

@@ -343,6 +343,14 @@ static void corpus(void) {
     "{\"client\": \"" client "\", \"messages\": [{\"role\": \"user\", \"content\": \"Ask\"}, "     \
     "{\"role\": \"assistant\", \"content\": \"" text "\"}]}\n"
 
+/* Tokens up to the first that is learned. */
+static uint32_t first_learned(const omm_dataset *data) {
+    const omm_example *e = omm_dataset_example(data, 0);
+    uint32_t count = 0;
+    while (!e->learn[count]) count++;
+    return count + 1;
+}
+
 /* What two sets have in common, whoever's it is and however its line is written. */
 static void overlap(const omm_tokenizer *tokenizer) {
     omm_dataset *data = NULL, *of = NULL, *none = NULL;
@@ -360,6 +368,26 @@ static void overlap(const omm_tokenizer *tokenizer) {
     omm_mem_fail_nth(1);
     CHECK_ERR(omm_dataset_overlap(&same, data, of), OMM_ERR_NOMEM);
     omm_mem_fail_nth(0);
+    omm_dataset_close(of);
+    /* Of a stream the number of the example. */
+    char path[] = "/tmp/omm_dataset_test_XXXXXX";
+    const int fd = mkstemp(path);
+    CHECK(fd >= 0 && close(fd) == 0);
+    CHECK_OK(omm_file_write_fast(
+        path, omm_bytes_str(SAYS("x", "one") SAYS("x", "five") SAYS("x", "two")), 0600));
+    CHECK_OK(omm_dataset_stream(&of, path, tokenizer, NULL));
+    CHECK_OK(omm_dataset_overlap(&same, data, of));
+    CHECK(same.count == 2 && same.first[0].place == 2 && same.first[0].met == 3);
+    omm_dataset_close(of);
+    omm_dataset_close(data);
+    /* As far as a training sees them they are one. */
+    CHECK_OK(parse(&data, SAYS("a", "That is one.") SAYS("a", "That is two."), tokenizer, NULL));
+    const omm_dataset_options cut = {
+        .format = OMM_DATA_DETECT, .client_default = "x", .seq_max = first_learned(data)};
+    CHECK_OK(parse(&of, SAYS("a", "That is three."), tokenizer, &cut));
+    CHECK_OK(omm_dataset_overlap(&same, data, of));
+    CHECK(same.count == 2 && same.first[0].place == 1 && same.first[0].met == 1);
+    CHECK_OK(omm_file_remove(path));
     omm_dataset_close(data);
     omm_dataset_close(of);
     omm_dataset_close(none);

@@ -10,6 +10,7 @@
 
 #include "omm/data_reader.h"
 #include "omm/mem.h"
+#include "omm/mem_count.h"
 #include "omm/train_plan.h"
 
 #include <math.h>
@@ -250,6 +251,30 @@ static void plan_of_writing(const test_rig *rig) {
     CHECK_OK(omm_train_plan_make(&with, &o));
     CHECK(without.writing == 0 && with.writing > 0);
     CHECK_EQ(with.total - without.total, with.writing);
+    /* with alphas that differ there is one more copy, whose B's are folded */
+    omm_train_plan uneven;
+    CHECK_OK(omm_recipe_set_patterns(&recipe, "", "blk.0.attn_q=7"));
+    CHECK_OK(omm_train_plan_make(&uneven, &o));
+    CHECK_EQ(uneven.writing - with.writing, with.parameters * sizeof(float));
+}
+
+/* Bytes that a trainer on a stream keeps after an epoch. */
+static size_t bytes_kept(const test_rig *rig, const omm_dataset *stream, size_t cache_bytes) {
+    omm_recipe recipe = omm_recipe_default();
+    omm_trainer *t = NULL;
+    recipe.seq_max = 64;
+    recipe.rank = 2;
+    recipe.batch_tokens = recipe.micro_tokens = 4096;
+    omm_trainer_options options = test_rig_options(rig);
+    options.data = stream;
+    options.recipe = &recipe;
+    options.cache_bytes_max = cache_bytes;
+    const size_t before = omm_mem_bytes();
+    CHECK_OK(omm_trainer_open(&t, &options));
+    CHECK_OK(omm_trainer_step(t, NULL));
+    const size_t bytes = omm_mem_bytes() - before;
+    omm_trainer_close(t);
+    return bytes;
 }
 
 /* Every limit from all down to nothing: first fewer tokens at once, not under a number that is still fast,
@@ -313,6 +338,15 @@ static void plans_count_readers(const test_rig *rig) {
     CHECK_EQ(plan.cache, room.cache - room.cache / 4);
     CHECK_OK(omm_train_plan_fit(&plan, &o, least.total));
     CHECK(plan.total == least.total && plan.cache == 1);
+    CHECK_ERR(omm_train_plan_fit(&plan, &o, least.total - 1), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), ", reading the data ") != NULL);
+    o.data = rig->data;
+    CHECK_ERR(omm_train_plan_fit(&plan, &o, 1000), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), "reading the data") == NULL); /* a few numbers */
+    /* and a trainer keeps what its plan says */
+    (void)bytes_kept(rig, stream, 1); /* what threads keep is there */
+    const size_t none = bytes_kept(rig, stream, 1);
+    CHECK(bytes_kept(rig, stream, 0) > none + room.cache / 2);
     omm_dataset_close(stream);
     omm_dataset_close(memory);
 }

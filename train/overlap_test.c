@@ -28,18 +28,35 @@ static void first_by_place(void) {
     omm_marks_fini(&marks);
 }
 
+/* Of several at one place (the windows of a line) those come first whose hash does. */
+static void at_one_place(void) {
+    omm_marks marks = {0};
+    for (uint32_t i = 0; i < OMM_OVERLAP_SHOWN + 3; i++) {
+        CHECK_OK(omm_marks_add(&marks, mark(10 + i, 1)));
+    }
+    omm_marks_sort(&marks);
+    for (uint32_t i = 0; i < marks.count; i++) omm_marks_meet(&marks, mark(10 + i, 20 + i));
+    const omm_overlap o = omm_marks_overlap(&marks);
+    CHECK(o.count == OMM_OVERLAP_SHOWN + 3 && o.shown == OMM_OVERLAP_SHOWN);
+    for (uint32_t i = 0; i < OMM_OVERLAP_SHOWN; i++) CHECK_EQ(o.first[i].met, 20 + i);
+    omm_marks_fini(&marks);
+}
+
 /* Equal ones are each met; of those whose place nobody knows only the number is told. */
 static void equal_and_unknown(void) {
     omm_marks marks = {0};
     CHECK_OK(omm_marks_add(&marks, mark(7, 3)));
     CHECK_OK(omm_marks_add(&marks, mark(7, 1)));
+    CHECK_OK(omm_marks_add(&marks, mark(7, 2)));
     CHECK_OK(omm_marks_add(&marks, mark(8, 0)));
     omm_marks_sort(&marks);
+    for (uint32_t i = 0; i < 3; i++)
+        CHECK_EQ(marks.rows[i].place, i + 1); /* the first meets first */
     omm_marks_meet(&marks, mark(7, 9));
     omm_marks_meet(&marks, mark(8, 9));
     const omm_overlap o = omm_marks_overlap(&marks);
-    CHECK(o.count == 3 && o.shown == 2 && o.first[0].place == 1 && o.first[1].place == 3);
-    CHECK(o.first[0].met == 9 && o.first[1].met == 9);
+    CHECK(o.count == 4 && o.shown == 3);
+    for (uint32_t i = 0; i < 3; i++) CHECK(o.first[i].place == i + 1 && o.first[i].met == 9);
     omm_marks_fini(&marks);
     omm_marks_meet(&marks, mark(7, 9)); /* of none */
     CHECK(omm_marks_overlap(&marks).count == 0);
@@ -64,6 +81,7 @@ static void marks_of_examples(void) {
 
 int main(void) {
     first_by_place();
+    at_one_place();
     equal_and_unknown();
     marks_of_examples();
     CHECK_EQ(omm_mem_live(), 0);

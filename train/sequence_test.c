@@ -6,6 +6,7 @@
 #include "omm/documents.h"
 #include "omm/file.h"
 #include "omm/mem.h"
+#include "omm/mem_count.h"
 #include "sequence.h"
 
 #include <string.h>
@@ -149,7 +150,76 @@ static void shortest(const rig *r, const char *dir) {
     CHECK(omm_dataset_count(data) == 6 && omm_dataset_tokens(data) == 12);
     CHECK_EQ(first_batch(&tokens, data, 10), 5);
     CHECK_EQ(tokens, 10);
+    CHECK_EQ(first_batch(&tokens, data, 1), 1); /* one example, whatever its length */
+    CHECK_EQ(tokens, 2);
     omm_dataset_close(data);
+}
+
+/* What a sequence keeps of what it has read, and of the largest batch. */
+static size_t bytes_taken(size_t *batch, const omm_dataset *data, uint32_t batch_tokens,
+                          size_t cache_bytes) {
+    sequence s;
+    const size_t before = omm_mem_bytes();
+    const sequence_options options = {.data = data,
+                                      .seed = omm_seed_from_u64(5),
+                                      .seq_max = 64,
+                                      .batch_tokens = batch_tokens,
+                                      .cache_bytes_max = cache_bytes};
+    CHECK_OK(sequence_open(&s, &options));
+    *batch = 0;
+    for (uint64_t at = 0; at < s.count;) {
+        size_t count = 0;
+        uint64_t tokens = 0, learned = 0;
+        CHECK_OK(sequence_take(&s, &count, &tokens, &learned, at));
+        at += count;
+        const size_t with = omm_mem_bytes();
+        omm_data_reader_release(s.reader);
+        if (with - omm_mem_bytes() > *batch) *batch = with - omm_mem_bytes();
+    }
+    const size_t bytes = omm_mem_bytes() - before;
+    sequence_close(&s);
+    return bytes;
+}
+
+static uint64_t planned(const omm_dataset *data, uint32_t batch_tokens) {
+    sequence s;
+    const sequence_options options = {.data = data, .seq_max = 64, .batch_tokens = batch_tokens};
+    CHECK_OK(sequence_open(&s, &options));
+    const uint64_t bytes = sequence_bytes(&s);
+    sequence_close(&s);
+    return bytes;
+}
+
+/* The lists and a batch are in what a plan counts, and the cache is as large as it is asked to be. */
+static void what_it_takes(const rig *r, const char *dir) {
+    enum { LINES = 600 };
+    char path[512];
+    omm_buf text;
+    omm_dataset *data = NULL, *memory = NULL;
+    omm_data_reader_room room;
+    size_t batch = 0;
+    omm_buf_init(&text, 1 << 20);
+    for (int i = 0; i < LINES; i++)
+        CHECK_OK(omm_buf_printf(&text,
+                                "{\"client\": \"%0*d\", \"skill\": \"%0*d\", \"prompt\": \"\", "
+                                "\"completion\": \"b\"}\n",
+                                OMM_DATASET_NAME_BYTES_MAX, i, OMM_DATASET_NAME_BYTES_MAX, i));
+    snprintf(path, sizeof path, "%s/names.jsonl", dir);
+    CHECK_OK(omm_file_write_fast(path, omm_buf_view(&text), 0644));
+    omm_buf_fini(&text);
+    CHECK_OK(omm_dataset_load(&memory, path, r->tokenizer, &s_options));
+    CHECK_OK(omm_dataset_stream(&data, path, r->tokenizer, &s_options));
+    omm_data_reader_room_of(&room, data);
+    for (uint32_t tokens = 1; tokens < 1024; tokens += 1 + tokens / 8) {
+        const uint64_t most = planned(data, tokens) - planned(memory, tokens);
+        (void)bytes_taken(&batch, data, tokens, 1);
+        CHECK(batch > 0 && batch <= most);
+    }
+    const size_t none = bytes_taken(&batch, data, 64, 1);
+    const size_t half = bytes_taken(&batch, data, 64, room.cache / 2);
+    CHECK(half > none && half - none >= room.cache / 2 && half - none < room.cache * 3 / 4);
+    omm_dataset_close(data);
+    omm_dataset_close(memory);
 }
 
 /* Which example comes when, batch by batch. */
@@ -260,6 +330,7 @@ int main(void) {
     }
     listed_texts(&r, dir);
     shortest(&r, dir);
+    what_it_takes(&r, dir);
     omm_tokenizer_close(r.tokenizer);
     omm_model_fini(&r.model);
     omm_compute_fini(&r.compute);

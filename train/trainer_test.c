@@ -385,6 +385,13 @@ static void overflow_names_the_step(rig *r) {
     CHECK(strstr(omm_err_sentence(), "blk.0.attn_output: the start adapter has rank "));
     CHECK(strstr(omm_err_sentence(), ", alpha 64 (scale "));
     CHECK(strstr(omm_err_sentence(), ", alpha 16 (scale "));
+    omm_lora_fini(&start);
+    omm_model other = r->base.model; /* as many layers, and wider: no pair is to blame */
+    other.lora_shape.d_in[OMM_LORA_DOWN] += 32;
+    test_adapter(&start, &other, asked.rank, asked.targets, 3);
+    set_alpha(&start, asked.alpha);
+    CHECK_ERR(omm_trainer_open(&t, &options), OMM_ERR_REFUSED_SHAPE);
+    CHECK(strstr(omm_err_sentence(), "the start adapter is of a model of another shape"));
     CHECK(!t);
     omm_lora_fini(&start);
 }
