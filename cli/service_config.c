@@ -7,6 +7,7 @@
 #include "omm/mem.h"
 #include "omm/tls.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,15 +122,27 @@ static void tell_rights(const service_env *env, const char *path) {
                   OMM_LOG_STR("do", "chmod 700, as a folder that is made here has"));
 }
 
+/* A file lies in its way, or it is somebody else's folder: starting again does not mend that, as it may a disk that is full. */
+static bool is_barred(const char *path) {
+    char at[OMM_PATH_MAX], up[OMM_PATH_MAX];
+    struct stat st;
+    (void)snprintf(at, sizeof at, "%s", path);
+    while (stat(at, &st) != 0) {
+        if (errno == EACCES) return true;
+        if (omm_path_dir(up, at) != OMM_OK || strcmp(up, at) == 0) return false;
+        memcpy(at, up, sizeof at);
+    }
+    return !S_ISDIR(st.st_mode) || (access(at, W_OK | X_OK) != 0 && errno == EACCES);
+}
+
 omm_err service_take_state(const service_env *env, const char *state_dir) {
     char path[OMM_PATH_MAX];
     omm_err err = omm_path_join(path, env->dir, state_dir);
     if (err == OMM_OK) err = omm_dir_make_private(path);
-    if (err != OMM_OK && err != OMM_ERR_NOMEM) /* starting again does not mend it */
-        return omm_raise(OMM_ERR_CONFIG,
-                         "state_dir: %s; accepted: a folder, or a path where one can be made",
+    if (err == OMM_ERR_IO && is_barred(path)) err = OMM_ERR_CONFIG;
+    if (err != OMM_OK)
+        return omm_raise(err, "state_dir: %s; accepted: a folder, or a path where one can be made",
                          omm_err_sentence());
-    OMM_TRY(err);
     tell_rights(env, path);
     return OMM_OK;
 }

@@ -46,7 +46,7 @@ OMM_CHECKED omm_err service_pem(omm_buf *out, service_env *env, const char *path
 /* A word in the log where none of these certificates is valid now. */
 void service_tell_time(const service_env *env, const omm_buf *certificates);
 /* The state folder, a path of the file, is made if it is not there; where others may read it or change it, a word in the
- * log.  Errors: CONFIG (names state_dir: no folder can be made there), NOMEM. */
+ * log.  Errors, which name state_dir: CONFIG (a file is in the way, or a folder of somebody else), IO (a disk), NOMEM. */
 OMM_CHECKED omm_err service_take_state(const service_env *env, const char *state_dir);
 void service_pem_wipe(omm_buf *pem);
 /* 64 hex digits.  Errors: CONFIG (names `what`). */

@@ -69,8 +69,8 @@ def round_trips(folder):
 
 
 def refusals(folder):
-    says(train("--start", "a.gguf", "--rank", 2, "--targets", "v", "-o", "x.gguf", code=3), "blk.0.attn_q: ", "rank 2, alpha 16 (scale 8), the recipe says nothing there")
-    says(train("--start", "a.gguf", "--rslora", "-o", "x.gguf", code=3), "alpha 16 with rsLoRA (scale 5.6569)")
+    says(train("--start", "a.gguf", "--rank", 2, "--targets", "v", "-o", "x.gguf", code=2), "blk.0.attn_q: ", "rank 2, alpha 16 (scale 8), the recipe says nothing there")
+    says(train("--start", "a.gguf", "--rslora", "-o", "x.gguf", code=2), "alpha 16 with rsLoRA (scale 5.6569)")
     before = {name: (folder / name).read_bytes() for name in ("train.jsonl", "held.jsonl", "a.gguf")}
     for name, option in (("train.jsonl", "--data"), ("held.jsonl", "--eval"), ("a.gguf", "--start"), (MODEL, "--model")):
         says(train("--eval", "held.jsonl", "--start", "a.gguf", "-o", "x.gguf", "--checkpoint", name, code=2), f"--checkpoint is {option}")
