@@ -25,6 +25,11 @@ def run(*args, code=0):
     return done
 
 
+def loss_of(row, id):
+    top = max(row)
+    return math.log(sum(math.exp(x - top) for x in row)) + top - row[id]
+
+
 def losses(model, ids):
     """-log p of each id but the first, given those before it."""
     out = work / "logits.f32"
@@ -32,7 +37,7 @@ def losses(model, ids):
     values = array.array("f", out.read_bytes())
     size = len(values) // len(ids)
     rows = [values[i * size:(i + 1) * size] for i in range(len(ids) - 1)]
-    return [math.log(sum(math.exp(x - max(row)) for x in row)) + max(row) - row[ids[i + 1]] for i, row in enumerate(rows)]
+    return [loss_of(row, ids[i + 1]) for i, row in enumerate(rows)]
 
 
 def windows(ids, window, bos):
