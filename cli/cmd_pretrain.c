@@ -14,7 +14,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { ARENA_BYTES_MAX = 1 << 22, CHECKPOINT_EVERY = 500 };
 
@@ -50,8 +49,7 @@ static omm_err open_texts(pretrain_run *r) {
         err = omm_dataset_documents(&r->run.data, paths, t->texts.count, r->run.tokenizer,
                                     t->separator, r->config.model.context);
     omm_free(joined);
-    return err == OMM_ERR_NOT_FOUND ? omm_raise(err, "training.texts: %s", omm_err_sentence())
-                                    : err;
+    return err;
 }
 
 static omm_err open_valid(pretrain_run *r) {
@@ -75,9 +73,28 @@ static omm_err check_one(const pretrain_run *r, const char *folder, const char *
                          (const cli_input[]){{"a file that CONFIG names", path}, {0}});
 }
 
-static omm_err check_all(const pretrain_run *r, const char *folder, const omm_config_list *list) {
+/* What is wrong with what a file says, where the sentence begins with the key. */
+static omm_err of_config(omm_err err, const pretrain_run *r) {
+    return omm_config_place(err, r->config_path);
+}
+
+/* `key`: what names the texts; they are read, and have to be there. */
+static omm_err check_texts(const pretrain_run *r, const char *key, const omm_config_list *list,
+                           bool are_read) {
+    const char *folder = r->data ? r->data : r->folder;
     const char *const *names = list->items;
-    for (size_t i = 0; i < list->count; i++) OMM_TRY(check_one(r, folder, names[i]));
+    for (size_t i = 0; i < list->count; i++) {
+        char path[OMM_PATH_MAX];
+        OMM_TRY(check_one(r, folder, names[i]));
+        OMM_TRY(omm_path_join(path, folder, names[i]));
+        if (!are_read || omm_file_exists(path)) continue;
+        return of_config(omm_raise(OMM_ERR_NOT_FOUND,
+                                   "%s: %s is not there; texts are looked for in %s: give --data "
+                                   "DIR; those of scenarios/base/pretrain.yaml are written by "
+                                   "tools/make_base.sh",
+                                   key, path, folder),
+                         r);
+    }
     return OMM_OK;
 }
 
@@ -85,23 +102,11 @@ static omm_err check_all(const pretrain_run *r, const char *folder, const omm_co
 static omm_err check_sources(const pretrain_run *r) {
     const omm_pretrain_config *c = &r->config;
     const char *names[] = {c->vocabulary.from, c->chat_template, c->valid_text};
-    const char *data = r->data ? r->data : r->folder;
-    OMM_TRY(check_all(r, data, &c->vocabulary.texts));
-    OMM_TRY(check_all(r, data, &c->training.texts));
+    OMM_TRY(check_texts(r, "vocabulary.texts", &c->vocabulary.texts, true));
+    OMM_TRY(check_texts(r, "training.texts", &c->training.texts, !r->start));
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         OMM_TRY(check_one(r, r->folder, names[i]));
     return OMM_OK;
-}
-
-/* What is wrong with what a file says, where the sentence names a key, or a text that is not there. */
-static omm_err of_config(omm_err err, const pretrain_run *r) {
-    const char *said = omm_err_sentence();
-    if (err == OMM_ERR_NOT_FOUND && strstr(said, "texts: open "))
-        err = omm_raise(err,
-                        "%s; texts are looked for in %s: give --data DIR; those of "
-                        "scenarios/base/pretrain.yaml are written by tools/make_base.sh",
-                        said, r->data ? r->data : r->folder);
-    return omm_config_place(err, r->config_path);
 }
 
 /* What a table has no list of: the types that quantize has. */

@@ -203,14 +203,12 @@ static bool is_model_lost(const front *h) {
     return m->gguf && m->resident < m->dims.layers && omm_gguf_check_unchanged(m->gguf) != OMM_OK;
 }
 
-static bool is_healthy(const front *h) {
-    return !work_is_stopped(h->work) && !is_model_lost(h);
-}
-
 /* No path: who has no key may read it. */
-static omm_err put_health(omm_buf *out, front *h) {
-    if (work_is_stopped(h->work)) return omm_buf_printf(out, "{\"status\":\"stopping\"}\n");
-    if (is_model_lost(h))
+static omm_err put_health(omm_buf *out, unsigned *status, front *h) {
+    const bool is_stopping = work_is_stopped(h->work), is_lost = !is_stopping && is_model_lost(h);
+    if (is_stopping || is_lost) *status = MHD_HTTP_SERVICE_UNAVAILABLE;
+    if (is_stopping) return omm_buf_printf(out, "{\"status\":\"stopping\"}\n");
+    if (is_lost)
         return omm_buf_printf(out,
                               "{\"status\":\"broken\",\"reason\":\"the model's file was written "
                               "to while this server streams from it: every text fails until "
@@ -218,18 +216,21 @@ static omm_err put_health(omm_buf *out, front *h) {
     return omm_buf_printf(out, "{\"status\":\"ok\"}\n");
 }
 
-static omm_err put_metrics(omm_buf *out, front *h) {
+static omm_err put_metrics(omm_buf *out, unsigned *status, front *h) {
+    (void)status;
     return work_metrics(out, h->work);
 }
 
-static omm_err put_models(omm_buf *out, front *h) {
+static omm_err put_models(omm_buf *out, unsigned *status, front *h) {
+    (void)status;
     return answer_models(out, h->o, NULL, h->created);
 }
 
 static const struct page {
     const char *path, *type;
-    omm_err (*put)(omm_buf *out, front *h);
-    bool is_open; /* to who has no key */
+    omm_err (*put)(omm_buf *out, unsigned *status,
+                   front *h); /* status: 200 until it says another */
+    bool is_open;             /* to who has no key */
 } s_pages[] = {
     {"/health", s_json, put_health, true},
     {"/metrics", "text/plain; version=0.0.4; charset=utf-8", put_metrics, false},
@@ -239,11 +240,10 @@ static const struct page {
 static enum MHD_Result send_page(front *h, struct MHD_Connection *c, const struct page *p) {
     omm_buf out;
     omm_buf_init(&out, METRICS_BYTES_MAX);
-    const omm_err err = p->put(&out, h);
+    unsigned status = MHD_HTTP_OK;
+    const omm_err err = p->put(&out, &status, h);
     enum MHD_Result ok = MHD_NO;
     if (err == OMM_OK) {
-        const bool is_sick = p->put == put_health && !is_healthy(h);
-        const unsigned status = is_sick ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_OK;
         work_count_status(h->work, status);
         ok = queue_bytes(h, c, status, p->type, &out);
     }

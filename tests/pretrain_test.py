@@ -314,7 +314,9 @@ for change, says in ((("kv_heads: 2", "kv_heads: 3"), "bad.yaml:LINE:COLUMN: mod
                      (("steps: 12", "steps: x"), "steps"),
                      (("steps: 12", "steps: 12\n  matrix_rate: 2"), "bad.yaml:LINE:COLUMN: training.matrix_rate is 2 without muon"),
                      (("steps: 12", "steps: 12\n  optimizer: lion"), "muon"),
-                     (("  texts: [text.txt]\n  steps", "  texts: [none.txt]\n  steps"), "none.txt"),
+                     (("  texts: [text.txt]\n  steps", "  texts: [none.txt]\n  steps"),
+                      f"bad.yaml:LINE:COLUMN: training.texts: {work}/none.txt is not there; texts are looked for in {work}: give --data DIR"),
+                     (("  texts: [text.txt]\n  size", "  texts: [none.txt]\n  size"), f"bad.yaml:LINE:COLUMN: vocabulary.texts: {work}/none.txt is not there"),
                      (("micro_tokens: 300", 'separator: "<eos>"'), "training.separator: '<eos>' is no special token"),
                      (("  size: 340", "  from: x.gguf\n  size: 340"), "one of the two")):
     (work / "bad.yaml").write_text(CONFIG.replace(*change))
