@@ -206,7 +206,7 @@ static bool is_model_lost(const front *h) {
 /* No path: who has no key may read it. */
 static omm_err put_health(omm_buf *out, unsigned *status, front *h) {
     const bool is_stopping = work_is_stopped(h->work), is_lost = !is_stopping && is_model_lost(h);
-    if (is_stopping || is_lost) *status = MHD_HTTP_SERVICE_UNAVAILABLE;
+    *status = is_stopping || is_lost ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_OK;
     if (is_stopping) return omm_buf_printf(out, "{\"status\":\"stopping\"}\n");
     if (is_lost)
         return omm_buf_printf(out,
@@ -217,20 +217,19 @@ static omm_err put_health(omm_buf *out, unsigned *status, front *h) {
 }
 
 static omm_err put_metrics(omm_buf *out, unsigned *status, front *h) {
-    (void)status;
+    *status = MHD_HTTP_OK;
     return work_metrics(out, h->work);
 }
 
 static omm_err put_models(omm_buf *out, unsigned *status, front *h) {
-    (void)status;
+    *status = MHD_HTTP_OK;
     return answer_models(out, h->o, NULL, h->created);
 }
 
 static const struct page {
     const char *path, *type;
-    omm_err (*put)(omm_buf *out, unsigned *status,
-                   front *h); /* status: 200 until it says another */
-    bool is_open;             /* to who has no key */
+    omm_err (*put)(omm_buf *out, unsigned *status, front *h);
+    bool is_open; /* to who has no key */
 } s_pages[] = {
     {"/health", s_json, put_health, true},
     {"/metrics", "text/plain; version=0.0.4; charset=utf-8", put_metrics, false},
@@ -240,7 +239,7 @@ static const struct page {
 static enum MHD_Result send_page(front *h, struct MHD_Connection *c, const struct page *p) {
     omm_buf out;
     omm_buf_init(&out, METRICS_BYTES_MAX);
-    unsigned status = MHD_HTTP_OK;
+    unsigned status = 0;
     const omm_err err = p->put(&out, &status, h);
     enum MHD_Result ok = MHD_NO;
     if (err == OMM_OK) {
