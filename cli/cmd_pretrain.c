@@ -73,21 +73,37 @@ static omm_err check_one(const pretrain_run *r, const char *folder, const char *
                          (const cli_input[]){{"a file that CONFIG names", path}, {0}});
 }
 
+static omm_err check_all(const pretrain_run *r, const char *folder, const omm_config_list *list) {
+    const char *const *names = list->items;
+    for (size_t i = 0; i < list->count; i++) OMM_TRY(check_one(r, folder, names[i]));
+    return OMM_OK;
+}
+
 /* What is wrong with what a file says, where the sentence begins with the key. */
 static omm_err of_config(omm_err err, const pretrain_run *r) {
     return omm_config_place(err, r->config_path);
 }
 
-/* `key`: what names the texts; they are read, and have to be there. */
-static omm_err check_texts(const pretrain_run *r, const char *key, const omm_config_list *list,
-                           bool are_read) {
+/* The model does not take the place of what it is made from. */
+static omm_err check_sources(const pretrain_run *r) {
+    const omm_pretrain_config *c = &r->config;
+    const char *names[] = {c->vocabulary.from, c->chat_template, c->valid_text};
+    const char *data = r->data ? r->data : r->folder;
+    OMM_TRY(check_all(r, data, &c->vocabulary.texts));
+    OMM_TRY(check_all(r, data, &c->training.texts));
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        OMM_TRY(check_one(r, r->folder, names[i]));
+    return OMM_OK;
+}
+
+/* Those of `list`, which `key` names, are there. */
+static omm_err find_all(const pretrain_run *r, const char *key, const omm_config_list *list) {
     const char *folder = r->data ? r->data : r->folder;
     const char *const *names = list->items;
     for (size_t i = 0; i < list->count; i++) {
         char path[OMM_PATH_MAX];
-        OMM_TRY(check_one(r, folder, names[i]));
         OMM_TRY(omm_path_join(path, folder, names[i]));
-        if (!are_read || omm_file_exists(path)) continue;
+        if (omm_file_exists(path)) continue;
         return of_config(omm_raise(OMM_ERR_NOT_FOUND,
                                    "%s: %s is not there; texts are looked for in %s: give --data "
                                    "DIR; those of scenarios/base/pretrain.yaml are written by "
@@ -98,15 +114,10 @@ static omm_err check_texts(const pretrain_run *r, const char *key, const omm_con
     return OMM_OK;
 }
 
-/* The model does not take the place of what it is made from. */
-static omm_err check_sources(const pretrain_run *r) {
-    const omm_pretrain_config *c = &r->config;
-    const char *names[] = {c->vocabulary.from, c->chat_template, c->valid_text};
-    OMM_TRY(check_texts(r, "vocabulary.texts", &c->vocabulary.texts, true));
-    OMM_TRY(check_texts(r, "training.texts", &c->training.texts, !r->start));
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        OMM_TRY(check_one(r, r->folder, names[i]));
-    return OMM_OK;
+/* Before the vocabulary is made, which may take a minute. */
+static omm_err find_texts(const pretrain_run *r) {
+    OMM_TRY(find_all(r, "vocabulary.texts", &r->config.vocabulary.texts));
+    return r->start ? OMM_OK : find_all(r, "training.texts", &r->config.training.texts);
 }
 
 /* What a table has no list of: the types that quantize has. */
@@ -135,6 +146,7 @@ static omm_err open_run(pretrain_run *r) {
     r->run.options.judge_every = r->config.valid_every;
     OMM_TRY(check_type(r));
     OMM_TRY(full_run_check(&r->run.options));
+    OMM_TRY(find_texts(r));
     OMM_TRY(omm_pool_open(&r->run.pool, threads));
     OMM_TRY(omm_compute_init(&r->run.compute, r->run.pool, isa));
     return of_config(open_model(r), r);
