@@ -33,7 +33,7 @@ codec:
   up: {kind: int8, topk_fraction: 0.5}
   down: {kind: f16}
 evaluation: {round_items: 4, generate: false}
-audit: {submissions: 1, scalar_steps: 0}
+audit: {submissions: 0, scalar_steps: 0}
 """
 SMALL = 'rank: 2, alpha: 4, targets: "q,v", batch_tokens: 512, micro_tokens: 256'
 LONG = 'rank: 2, targets: "q,v", batch_tokens: 8192, micro_tokens: 8192, seq_max: 8192'  # a pass takes ten seconds on a fast machine

@@ -252,6 +252,19 @@ def ship(folder, few=0):
         (folder / "few.jsonl").write_text("".join(lines[::len(lines) // few][:few]))
 
 
+def ship_lines_of(folder, name, clients, most=None):
+    """train.jsonl or test.jsonl (`name`) of the shipped data with these clients' lines alone, at most so many of each, for scenarios
+    that name them: a small file is read and judged sooner."""
+    left, lines = dict.fromkeys(clients, most), []
+    for line in (SOURCE / "scenarios" / "base" / name).read_text().splitlines(keepends=True):
+        client = json.loads(line)["client"]
+        if client in left and left[client] != 0:
+            left[client] = most and left[client] - 1
+            lines.append(line)
+    check(lines and not (most and any(left.values())), f"{name}: lines that are missing: {left}")
+    (folder / name).write_text("".join(lines))
+
+
 def patient(folder, name="processes"):
     """The shipped scenario of that name, with rounds that wait for every node: what shall have the simulator's digest must not
     miss one that came late.  Its path in the folder, beside `base`."""

@@ -22,7 +22,8 @@ from live import free_port
 SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
 FASTER = live.program([MESHMIND, *sys.argv[4:]])
 # As it is shipped, but its nodes may come late: they are started when everybody else has had a look.
-SCENARIO = (SOURCE / "scenarios" / "processes.yaml").read_text().replace("base/", f"{SOURCE}/scenarios/base/") + live.PATIENT
+SCENARIO = (re.sub("base/(?=train|test)", "", (SOURCE / "scenarios" / "processes.yaml").read_text())
+            .replace("base/", f"{SOURCE}/scenarios/base/") + live.PATIENT)
 NODES = ["cafe-02", "studio-02", "harbor-02"]
 LIMIT_S = 400
 CONNECTION_S = 10  # connection_ms of coordinator/http.c
@@ -73,8 +74,14 @@ def parse_metrics(text):
     return values
 
 
-def write_files(folder, port, web, **more):
+def write_scenario(folder):
+    live.ship_lines_of(folder, "train.jsonl", NODES)
+    live.ship_lines_of(folder, "test.jsonl", NODES, 2)
     (folder / "run.yaml").write_text(SCENARIO)
+
+
+def write_files(folder, port, web, **more):
+    write_scenario(folder)
     live.write_coordinator(folder, port, "run.yaml", http=web, http_port_file="http_port" if web else None, strangers_idle_ms=2000, **more)
     for name in NODES:
         live.write_node(folder, name, port, scenario="run.yaml", answer_ms=3000)
@@ -323,7 +330,7 @@ def federate(folder, looked_at):
 
 
 def run(folder):
-    (folder / "run.yaml").write_text(SCENARIO)
+    write_scenario(folder)
     simulation = live.Simulation(FASTER, folder / "run.yaml", folder / "simulated")
     crowded(folder / "crowd")
     digest, seen = federate(folder / "seen", True)

@@ -19,7 +19,7 @@ name: owner
 seed: 5
 model: base/openmeshmind-tiny-F16.gguf
 train: base/train.jsonl
-test: base/test.jsonl
+test: few.jsonl
 rounds: 2
 population:
   - group: one
@@ -96,7 +96,7 @@ def leaks(data, secret):
 
 def write_files(folder, port, tap):
     public = live.keys(MESHMIND, folder, ["anna", "early"])
-    live.ship(folder)
+    live.ship(folder, few=12)
     (folder / "run.yaml").write_text(SCENARIO)
     enrolled = {"cafe-02": public["anna"]["public_key"]}
     live.write_coordinator(folder, port, "run.yaml", enrolled=enrolled, state_dir="state")
@@ -136,7 +136,7 @@ def holds_nobody_up(folder):
     """Another node's round ends without waiting for the dry run, within minutes of the hour that it has; what was shown comes too late
     then, with a receipt, and the next round has both."""
     folder.mkdir()
-    live.ship(folder)
+    live.ship(folder, few=12)
     port, public = live.free_port(), live.keys(MESHMIND, folder, ["bert", "cleo"])
     (folder / "hour.yaml").write_text(SCENARIO + "round: {quorum: 2, deadline_ms: 3600000, join_ms: 3600000}\n")
     live.write_coordinator(folder, port, "hour.yaml", "third", {n: public[n]["public_key"] for n in ("bert", "cleo")}, state_dir="state3")
@@ -163,7 +163,7 @@ def stands_in_nobodys_way(folder):
     """A dry run that has a round for itself gives it up to the first other node, within minutes of the hour that it has: the next round
     is that node's.  What was shown comes too late then, with a receipt."""
     folder.mkdir()
-    live.ship(folder)
+    live.ship(folder, few=12)
     port, public = live.free_port(), live.keys(MESHMIND, folder, ["bert", "cleo"])
     (folder / "hour.yaml").write_text(SCENARIO + "round: {quorum: 1, deadline_ms: 3600000, join_ms: 3600000}\n")
     live.write_coordinator(folder, port, "hour.yaml", "fourth", {n: public[n]["public_key"] for n in ("bert", "cleo")}, state_dir="state4")

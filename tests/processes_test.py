@@ -64,8 +64,9 @@ def write_own_files(folder, port):
     public, address = live.keys(MESHMIND, folder, NODES), f"tls+tcp://127.0.0.1:{port}"
     live.run(MESHMIND, "keygen", "--tls", "--out", folder / "tls.key")
     live.ship(folder)
+    live.ship_lines_of(folder, "test.jsonl", NODES, 8)  # of those who train: what three clients teach may make others worse
     # Twice the steps: keys and run seed are new each time, and what two steps teach is near the policy's limit with some of them.
-    scenario = SCENARIO.read_text().replace("steps: 2", "steps: 4")
+    scenario = SCENARIO.read_text().replace("steps: 2", "steps: 4").replace("base/test.jsonl", "test.jsonl")
     (folder / "own.yaml").write_text(scenario + live.PATIENT + "policy: policies/service.yaml\ncontrol_uncompressed: true\n")  # which no service has, nor its bundle
     # The policy limits all bytes, and polls are most of them where a busy machine takes its time.
     live.write_coordinator(folder, port, "own.yaml", enrolled={n: public[n]["public_key"] for n in NODES}, listen=address, poll_ms=500,
