@@ -3,13 +3,13 @@
 the context ends. And what a file may say can be asked for: `--keys` of scenarios, policies and recipes. Where a scenario is
 wrong in what no table checks, the line is named.
 
-usage: due_words_test.py SOURCE_DIR MESHMIND
+usage: due_words_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
 import hashlib, json, pathlib, re, subprocess, sys, tempfile
 
-from live import Findings
+from live import Findings, program
 
-SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
+SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), program(sys.argv[2:])
 BASE = SOURCE / "scenarios" / "base"
 MODEL = BASE / "openmeshmind-tiny-F16.gguf"
 found = Findings()

@@ -84,10 +84,10 @@ def long_lines(folder, count, size):
 
 
 def check_stream(folder):
-    """Enough steps to read nearly all of a file: with what is cut off, or said as replies, these examples would be 30 MB."""
-    data = long_lines(folder, 1200, 14000)
-    check(data.stat().st_size > 16 * 10 ** 6, "the file is shorter than it should be")
-    options = ["-d", data, "--stream", "--seq", 16, "--batch", 4096, "--steps", 4, "--warmup", 0]
+    """Enough steps to read nearly all of a file: with what is cut off, or said as replies, these examples would be 15 MB."""
+    data = long_lines(folder, 600, 14000)
+    check(data.stat().st_size > 8 * 10 ** 6, "the file is shorter than it should be")
+    options = ["-d", data, "--stream", "--seq", 16, "--batch", 2048, "--steps", 4, "--warmup", 0]
     (least,) = [int(way[1]) for way in ways_of("stream", train(folder, 20, options)) if way[0] == "--max-memory-mb"]
     files = set()
     for limit in (least, least + 200):
