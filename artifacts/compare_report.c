@@ -159,7 +159,7 @@ static omm_err json_bundles(json_t *array, const omm_comparison *c) {
         const omm_compare_bundle *b = &c->bundles[i];
         json_t *o = json_object();
         OMM_TRY(append(array, o));
-        OMM_TRY(omm_json_set_str(o, "bundle", b->dir));
+        OMM_TRY(omm_json_set(o, "bundle", omm_json_text(b->dir)));
         OMM_TRY(omm_json_set_str(o, "side", b->is_b ? "b" : "a"));
         OMM_TRY(put_seed(o, b));
         OMM_TRY(omm_json_set_real(o, "loss", b->loss));

@@ -443,3 +443,58 @@ omm_err omm_verify_report_json(omm_buf *out, const omm_verify_report *r) {
     json_gates(&o, "measured_gates", r, &r->judgement.measured_json);
     return record_finish(out, &o);
 }
+
+omm_err omm_verify_refusal_json(omm_buf *out, const omm_verify_report *r) {
+    OMM_ASSERT(!r->intact);
+    record_out o = record_begin();
+    record_put_u64(&o, "schema_version", OMM_BUNDLE_SCHEMA_VERSION);
+    record_put_str(&o, "kind", "omm-gate");
+    record_put_bool(&o, "passed", false);
+    record_put(&o, "gates", json_null());
+    record_put(&o, "measured_gates", json_null());
+    json_lists(&o, r);
+    return record_finish(out, &o);
+}
+
+/* The first failure of a check, and how many there are.  A bundle is hostile, and XML takes printable
+ * ASCII. */
+static omm_err refusal_reason(const char **out, omm_arena *arena, const omm_verify_report *r,
+                              const omm_verify_check *check) {
+    enum { REASON_SIZE = 1024 };
+    char *text = omm_arena_alloc(arena, REASON_SIZE, 1);
+    char plain[REASON_SIZE] = "";
+    if (!text) return omm_raise(OMM_ERR_NOMEM, "the reason of a refusal");
+    for (size_t i = 0; i < r->failure_count && !plain[0]; i++) {
+        const omm_verify_failure *f = &r->failures[i];
+        if (strcmp(f->check, check->name) != 0) continue;
+        (void)snprintf(plain, sizeof plain, "%s%s%s (failures: %zu)", f->path,
+                       f->path[0] ? ": " : "", f->reason, check->failures);
+    }
+    for (char *c = plain; *c; c++)
+        if (*c < 0x20 || *c > 0x7e) *c = '?';
+    memcpy(text, plain, REASON_SIZE);
+    *out = text;
+    return OMM_OK;
+}
+
+omm_err omm_verify_refusal_junit(omm_buf *out, const omm_verify_report *r) {
+    OMM_ASSERT(!r->intact && r->check_count <= OMM_METRIC_COUNT);
+    omm_verdicts verdicts;
+    const omm_verdicts *const sets[] = {&verdicts};
+    omm_verdicts_init(&verdicts);
+    omm_err err = OMM_OK;
+    for (size_t i = 0; err == OMM_OK && i < r->check_count; i++) {
+        const omm_verify_check *check = &r->checks[i];
+        verdicts.items[verdicts.count] = (omm_verdict){.family = "integrity",
+                                                       .metric = check->name,
+                                                       .required = true,
+                                                       .passed = check->passed,
+                                                       .reason = ""};
+        if (!check->passed)
+            err = refusal_reason(&verdicts.items[verdicts.count].reason, &verdicts.arena, r, check);
+        verdicts.count++;
+    }
+    if (err == OMM_OK) err = omm_verdicts_junit(out, sets, 1);
+    omm_verdicts_fini(&verdicts);
+    return err;
+}

@@ -51,6 +51,39 @@ static void test_good(const kit *k) {
     omm_verify_report_fini(&r);
 }
 
+/* What gate says of a bundle that is not intact: no verdicts, each check, and XML whatever files are called. */
+static void test_refusal(const kit *k) {
+    omm_verify_report r;
+    omm_buf text;
+    json_t *json = NULL, *checks = NULL;
+    bool passed = true;
+    kit_write(k->dir, "<\xe9 \"&\xef\xbf\xbf\x01>", omm_bytes_str("x"));
+    kit_verify(&r, k->dir, NULL);
+    CHECK(!r.intact);
+    omm_buf_init(&text, BUF_MAX);
+    CHECK_OK(omm_verify_refusal_json(&text, &r));
+    CHECK_OK(omm_json_parse(&json, omm_buf_view(&text), "refusal"));
+    CHECK_OK(omm_json_get_bool(&passed, json, "passed"));
+    CHECK(!passed);
+    CHECK(json_is_null(json_object_get(json, "gates")));
+    CHECK(json_is_null(json_object_get(json, "measured_gates")));
+    CHECK_OK(omm_json_get_array(&checks, json, "checks"));
+    CHECK_EQ(json_array_size(checks), r.check_count);
+    json_decref(json);
+    omm_buf_clear(&text);
+    CHECK_OK(omm_verify_refusal_junit(&text, &r));
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    const char *xml = (const char *)text.data;
+    CHECK(strstr(
+              xml,
+              "name=\"files\" time=\"0\">\n      <failure message=\"&lt;? &quot;&amp;????&gt;: ") !=
+          NULL);
+    CHECK(strstr(xml, "name=\"signature\" time=\"0\"/>") != NULL);
+    omm_buf_fini(&text);
+    omm_verify_report_fini(&r);
+    kit_delete(k->dir, "<\xe9 \"&\xef\xbf\xbf\x01>");
+}
+
 /* --- one bit --- */
 
 typedef struct flip_job {
@@ -328,6 +361,7 @@ int main(int argc, char **argv) {
     size_t per_file = argc > 1 ? strtoul(argv[1], NULL, 10) : 4;
     kit_make(&k, &(kit_options){0});
     test_good(&k);
+    test_refusal(&k);
     test_files(&k);
     CHECK_OK(omm_dir_walk(k.dir, remove_file, &k));
     test_no_folder();

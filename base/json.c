@@ -1,6 +1,7 @@
 #include "omm/json.h"
 #include "omm/file.h"
 #include "omm/mem.h"
+#include "omm/utf8.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -305,6 +306,17 @@ omm_err omm_json_set(json_t *object, const char *key, json_t *taken) {
 
 omm_err omm_json_set_str(json_t *object, const char *key, const char *text) {
     return omm_json_set(object, key, json_string(text));
+}
+
+json_t *omm_json_text(const char *text) {
+    const size_t size = strlen(text) + 1;
+    char *mended = omm_alloc(size, 1);
+    if (!mended) return NULL;
+    memcpy(mended, text, size);
+    omm_utf8_mend(mended);
+    json_t *made = json_string(mended);
+    omm_free(mended);
+    return made;
 }
 
 omm_err omm_json_set_int(json_t *object, const char *key, int64_t value) {

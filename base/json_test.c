@@ -287,6 +287,24 @@ static void members_are_set(void) {
     json_decref(o);
 }
 
+/* A path is bytes, and what is no UTF-8 in it is shown as such. */
+static void texts_of_the_system(void) {
+    static const struct {
+        const char *text, *shown;
+    } cases[] = {{"", ""},
+                 {"a/\"b\"", "a/\"b\""},
+                 {"gr\xc3\xbcn", "gr\xc3\xbcn"},
+                 {"caf\xe9/x", "caf?/x"},
+                 {"\xff\xfe", "??"},
+                 {"cut \xe2\x82", "cut ??"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        json_t *text = omm_json_text(cases[i].text);
+        CHECK(text != NULL);
+        CHECK(strcmp(json_string_value(text), cases[i].shown) == 0);
+        json_decref(text);
+    }
+}
+
 static void failed_write_leaves_the_buffer(void) {
     json_t *value = parse("{\"long\":\"0123456789012345678901234567890123456789\",\"x\":[1,2,3],"
                           "\"z\":\"0123456789012345678901234567890123456789\","
@@ -407,6 +425,7 @@ static void indented(void) {
 }
 
 int main(void) {
+    texts_of_the_system();
     spaced();
     indented();
     canonical_spelling();

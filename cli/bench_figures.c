@@ -29,8 +29,8 @@ double bench_share(double figure, double peak) {
 omm_err bench_json_print(json_t *take) {
     omm_buf out;
     omm_buf_init(&out, SIZE_MAX / 2);
-    omm_err err = take ? omm_json_write(&out, take)
-                       : omm_raise(OMM_ERR_FORMAT, "the path of the model is not UTF-8");
+    omm_err err =
+        take ? omm_json_write(&out, take) : omm_raise(OMM_ERR_NOMEM, "no memory for a report");
     if (err == OMM_OK) fwrite(out.data, 1, out.size, stdout);
     omm_buf_fini(&out);
     json_decref(take);

@@ -158,9 +158,9 @@ omm_err bench_print_json(const bench_result *r, const bench_options *o) {
     json_t *memory = cli_memory_json(&r->memory);
     json_object_set_new(memory, "peak_bytes", json_integer((json_int_t)r->memory_peak_bytes));
     json_t *report = json_pack(
-        "{s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:b, s:s, s:s, s:s, s:i, s:o, s:o}",
-        "schema_version", 1, "model", o->model, "architecture", r->architecture, "parameters",
-        (json_int_t)r->parameters, "bytes_per_token", (json_int_t)r->token_bytes,
+        "{s:i, s:o, s:s, s:I, s:I, s:I, s:I, s:f, s:b, s:s, s:s, s:s, s:i, s:o, s:o}",
+        "schema_version", 1, "model", omm_json_text(o->model), "architecture", r->architecture,
+        "parameters", (json_int_t)r->parameters, "bytes_per_token", (json_int_t)r->token_bytes,
         "streamed_bytes_per_pass", (json_int_t)r->streamed_bytes, "memory_peak_bytes",
         (json_int_t)r->memory_peak_bytes, "load_seconds", r->load_seconds, "packed", r->packed,
         "isa", omm_isa_name(r->isa), "activations", omm_activations_name(o->activations), "kv",

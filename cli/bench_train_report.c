@@ -94,9 +94,9 @@ omm_err bench_train_print_json(const bench_train_result *r, const bench_train_op
     for (unsigned i = 0; i < r->run_count; i++)
         json_array_append_new(runs, json_run(r, &r->runs[i], o));
     json_t *report = json_pack(
-        "{s:i, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:i, s:f, s:I, s:s, s:s, s:i, s:o}",
-        "schema_version", 1, "model", o->bench->model, "architecture", r->architecture,
-        "parameters", (json_int_t)r->parameters, "adapter_parameters",
+        "{s:i, s:o, s:s, s:I, s:I, s:i, s:i, s:i, s:i, s:f, s:I, s:s, s:s, s:i, s:o}",
+        "schema_version", 1, "model", omm_json_text(o->bench->model), "architecture",
+        r->architecture, "parameters", (json_int_t)r->parameters, "adapter_parameters",
         (json_int_t)r->adapter_parameters, "seq", (int)o->seq, "rank", (int)o->rank, "layers",
         (int)r->layers, "checkpoint_layers", (int)r->checkpoint_layers, "flop_per_token",
         r->token_flops, "memory_peak_bytes", (json_int_t)r->memory_peak_bytes, "isa",

@@ -124,7 +124,7 @@ static omm_err fill(chat_view *view, json_t *object, const omm_assistant_event *
         [OMM_ASSISTANT_SOURCE] = "source",   [OMM_ASSISTANT_NOTICE] = "notice"};
     OMM_TRY(omm_json_set_str(object, "event", s_names[e->kind]));
     if (e->kind == OMM_ASSISTANT_SOURCE) {
-        OMM_TRY(omm_json_set_str(object, "file", e->file));
+        OMM_TRY(omm_json_set(object, "file", omm_json_text(e->file)));
         return omm_json_set_int(object, "passage", e->number);
     }
     if (e->tool) OMM_TRY(omm_json_set_str(object, "tool", e->tool));

@@ -58,17 +58,23 @@ static void on_interrupt(int signal_number) {
 
 /* ---- Opening ------------------------------------------------------------------------------- */
 
-static omm_err open_notes(chat *c) {
-    char dir[OMM_PATH_MAX];
+/* Before the model is loaded: where there is no place for them it need not be. */
+static omm_err find_notes(chat *c) {
     struct stat at;
     if (c->options.no_notes) return OMM_OK;
     if (c->options.notes)
         OMM_TRY(omm_path_join(c->notes_path, ".", c->options.notes));
     else
         OMM_TRY(place_path(c->notes_path, PLACE_DATA, "notes.sqlite"));
-    OMM_TRY(omm_path_dir(dir, c->notes_path));
     if (stat(c->notes_path, &at) == 0 && !S_ISREG(at.st_mode))
         return omm_raise(OMM_ERR_USAGE, "--notes %s is no regular file", c->notes_path);
+    return OMM_OK;
+}
+
+static omm_err open_notes(chat *c) {
+    char dir[OMM_PATH_MAX];
+    if (c->options.no_notes) return OMM_OK;
+    OMM_TRY(omm_path_dir(dir, c->notes_path));
     mode_t mask = umask(077); /* notes are nobody else's business */
     omm_err err = omm_dir_make(dir);
     if (err == OMM_OK) err = omm_notes_open(&c->notes, c->notes_path);
@@ -195,6 +201,7 @@ static omm_err open_all(chat *c) {
     OMM_TRY(check_options(&c->options));
     OMM_TRY(decoding_read_form(&c->grammar, &c->options.form));
     OMM_TRY(choose_model(&c->options));
+    OMM_TRY(find_notes(c));
     if (c->options.docs) OMM_TRY(omm_docs_open(&c->docs, c->options.docs));
     OMM_TRY(loaded_open(&c->loaded, &c->options.common, true));
     cli_warn_template(c->loaded.tokenizer);

@@ -369,10 +369,10 @@ static omm_err print_result(const coordinator *c, const omm_coord_service_result
     omm_buf_init(&text, (size_t)1 << 20);
     omm_err err = OMM_OK;
     if (json) {
-        json_t *root =
-            json_pack("{s:i,s:s,s:s,s:s,s:b}", "schema_version", 1, "run_id",
-                      omm_run_get_record(omm_scenario_run_get(c->run))->run_id, "run_digest", hex,
-                      "bundle", c->bundle, "gates_passed", (int)result->judgement.passed);
+        json_t *root = json_pack("{s:i,s:s,s:s,s:o,s:b}", "schema_version", 1, "run_id",
+                                 omm_run_get_record(omm_scenario_run_get(c->run))->run_id,
+                                 "run_digest", hex, "bundle", omm_json_text(c->bundle),
+                                 "gates_passed", (int)result->judgement.passed);
         err = root ? omm_json_write(&text, root) : omm_raise(OMM_ERR_NOMEM, "JSON");
         json_decref(root);
     } else {

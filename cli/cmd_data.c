@@ -204,7 +204,7 @@ static json_t *tally_json(const tally *t) {
 
 static json_t *survey_json(const survey *s) {
     json_t *object = data_totals_json(&s->totals);
-    json_object_set_new(object, "path", json_string(s->path));
+    json_object_set_new(object, "path", omm_json_text(s->path));
     json_object_set_new(object, "duplicates", json_integer((json_int_t)s->duplicates));
     json_object_set_new(object, "calls", json_integer((json_int_t)s->calls));
     json_object_set_new(object, "clients", tally_json(&s->clients));
@@ -290,11 +290,13 @@ int cmd_data(int argc, char **argv) {
                   "train leaves them out), no example, or a leak.",
                   1, 3);
     if (code >= 0) return code;
-    if (strcmp(args[0], "check") != 0 || count < 2 || !c.model) {
-        fprintf(stderr, "meshmind data: %s\nusage: meshmind %s\n",
-                strcmp(args[0], "check") != 0 ? "unknown action; accepted: check"
-                : count < 2                   ? "check: which file?"
-                                              : "which model? give -m FILE",
+    const bool is_check = strcmp(args[0], "check") == 0;
+    if (!is_check || count < 2 || !c.model) {
+        fprintf(stderr, "meshmind data: %s%.80s%s\nusage: meshmind %s\n",
+                is_check ? "" : "unknown action ", is_check ? "" : args[0],
+                !is_check   ? "; accepted: check"
+                : count < 2 ? "check: which file?"
+                            : "which model? give -m FILE",
                 usage);
         return CLI_EXIT_USAGE;
     }

@@ -13,44 +13,88 @@
 
 #define TEXT_BYTES_MAX (64u << 20)
 
+typedef struct gate_options {
+    const char *policy, *junit;
+    cli_pins pins;
+    bool unverified, json;
+} gate_options;
+
+static omm_err put(const omm_buf *text) {
+    if (fwrite(text->data, 1, text->size, stdout) == text->size) return OMM_OK;
+    return omm_raise(OMM_ERR_IO, "cannot write to standard output");
+}
+
 static omm_err print_judgement(const omm_judgement *judgement, bool json) {
     omm_buf text;
     omm_buf_init(&text, TEXT_BYTES_MAX);
     omm_err err =
         json ? omm_judgement_json(&text, judgement) : omm_judgement_text(&text, judgement);
-    if (err == OMM_OK && fwrite(text.data, 1, text.size, stdout) != text.size)
-        err = omm_raise(OMM_ERR_IO, "cannot write to standard output");
+    if (err == OMM_OK) err = put(&text);
     omm_buf_fini(&text);
     return err;
 }
 
-static omm_err run(bool *passed, const char *dir, const char *policy, const char *junit,
-                   bool json) {
+static omm_err judge(bool *passed, const char *dir, const gate_options *o) {
     omm_judgement judgement;
-    OMM_TRY(omm_bundle_judge(&judgement, dir, policy, NULL, omm_scenario_agrees));
+    OMM_TRY(omm_bundle_judge(&judgement, dir, o->policy, NULL, omm_scenario_agrees));
     *passed = judgement.passed;
-    omm_err err = print_judgement(&judgement, json);
-    if (err == OMM_OK && junit)
-        err = omm_file_write_fast(junit, omm_buf_view(&judgement.junit), 0644);
+    omm_err err = print_judgement(&judgement, o->json);
+    if (err == OMM_OK && o->junit)
+        err = omm_file_write_fast(o->junit, omm_buf_view(&judgement.junit), 0644);
     omm_judgement_fini(&judgement);
     return err;
 }
 
+/* Whoever collects these files must not find an earlier bundle's, in which all passed. */
+static omm_err refuse(const omm_verify_report *report, const gate_options *o) {
+    omm_buf text;
+    omm_buf_init(&text, TEXT_BYTES_MAX);
+    omm_err err = o->json ? omm_verify_refusal_json(&text, report) : OMM_OK;
+    if (err == OMM_OK && o->json) err = put(&text);
+    omm_buf_clear(&text);
+    if (err == OMM_OK && o->junit) err = omm_verify_refusal_junit(&text, report);
+    if (err == OMM_OK && o->junit) err = omm_file_write_fast(o->junit, omm_buf_view(&text), 0644);
+    omm_buf_fini(&text);
+    return err;
+}
+
+static omm_err run(bool *passed, const char *dir, gate_options *o) {
+    omm_verify_report report;
+    if (o->unverified) return judge(passed, dir, o);
+    OMM_TRY(cli_pins_verify(&report, dir, &o->pins));
+    const bool intact = report.intact;
+    if (!intact) cli_pins_say_refused(dir, "gate");
+    omm_err err = intact ? OMM_OK : refuse(&report, o);
+    omm_verify_report_fini(&report);
+    if (err == OMM_OK && intact) err = judge(passed, dir, o);
+    if (err == OMM_OK && intact) cli_pins_hint(&o->pins, "gate");
+    return err;
+}
+
+static omm_err check_options(const char *dir, const gate_options *o) {
+    const cli_input inputs[] = {{"--policy", o->policy}, {"--trust", o->pins.trust}, {0}};
+    if (o->unverified && (o->pins.trust || o->pins.coordinator))
+        return omm_raise(OMM_ERR_USAGE,
+                         "--unverified: without --trust and --coordinator, which say "
+                         "whose it has to be");
+    OMM_TRY(cli_check_written("--junit", o->junit, inputs));
+    return cli_check_outside("--junit", o->junit, "BUNDLE", dir);
+}
+
 int cmd_gate(int argc, char **argv) {
-    const char *policy = NULL;
-    const char *junit = NULL;
-    cli_pins pins = {0};
-    bool unverified = false, json = false;
+    gate_options o = {0};
     const omm_config_field *keys = omm_policy_fields;
     const cli_option options[] = {
-        {"policy", 'p', CLI_STR, &policy, "FILE", "policy in YAML (default: the bundle's own)"},
-        {"junit", 0, CLI_STR, &junit, "FILE", "write the verdicts as JUnit XML too"},
-        CLI_PINS_OPTIONS(pins),
-        {"unverified", 0, CLI_FLAG, &unverified, NULL,
+        {"policy", 'p', CLI_STR, &o.policy, "FILE", "policy in YAML (default: the bundle's own)"},
+        {"junit", 0, CLI_STR, &o.junit, "FILE",
+         "write the verdicts as JUnit XML too; of a bundle that is not what was signed, the "
+         "checks"},
+        CLI_PINS_OPTIONS(o.pins),
+        {"unverified", 0, CLI_FLAG, &o.unverified, NULL,
          "judge what lies there, signed or not: anybody can have written it"},
         {"keys", 0, CLI_KEYS, &keys, NULL,
          "print what a policy may say: each key, range and meaning"},
-        {"json", 0, CLI_FLAG, &json, NULL, "print one JSON object"},
+        {"json", 0, CLI_FLAG, &o.json, NULL, "print one JSON object"},
         {0},
     };
     int count = 0;
@@ -63,14 +107,9 @@ int cmd_gate(int argc, char **argv) {
                   "Exit 1 when it is not what was signed, or a required gate fails.",
                   1, 1);
     if (code >= 0) return code;
-    bool passed = false, intact = true;
-    omm_err err = OMM_OK;
-    if (unverified && (pins.trust || pins.coordinator))
-        err = omm_raise(OMM_ERR_USAGE, "--unverified: without --trust and --coordinator, which say "
-                                       "whose it has to be");
-    if (err == OMM_OK && !unverified) err = cli_pins_verify_all(&intact, args, 1, &pins, "gate");
-    if (err == OMM_OK && intact) err = run(&passed, args[0], policy, junit, json);
+    bool passed = false;
+    omm_err err = check_options(args[0], &o);
+    if (err == OMM_OK) err = run(&passed, args[0], &o);
     if (err != OMM_OK) return cli_fail("gate", err);
-    if (intact && !unverified) cli_pins_hint(&pins, "gate");
     return passed ? CLI_EXIT_PASS : CLI_EXIT_FAILED;
 }

@@ -45,8 +45,9 @@ static omm_err print_tls(const char *certificate_path, const char *key_path,
                certificate_path, key_path, hex);
         return OMM_OK;
     }
-    json_t *root = json_pack("{s:i,s:s,s:s,s:s}", "schema_version", 1, "certificate",
-                             certificate_path, "key", key_path, "sha256", hex);
+    json_t *root =
+        json_pack("{s:i,s:o,s:o,s:s}", "schema_version", 1, "certificate",
+                  omm_json_text(certificate_path), "key", omm_json_text(key_path), "sha256", hex);
     if (!root) return omm_raise(OMM_ERR_NOMEM, "JSON");
     omm_buf text;
     omm_buf_init(&text, 16384);

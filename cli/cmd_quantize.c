@@ -101,8 +101,8 @@ static omm_err print_json(const quantize *q, const omm_quantise_report *report) 
     for (size_t i = 0; i < report->count; i++)
         json_array_append_new(tensors, tensor_json(&report->tensors[i]));
     json_t *root =
-        json_pack("{s:i, s:s, s:s, s:I, s:o}", "schema_version", 1, "out", q->out, "type",
-                  q->options.type, "bytes", (json_int_t)report->bytes, "tensors", tensors);
+        json_pack("{s:i, s:o, s:s, s:I, s:o}", "schema_version", 1, "out", omm_json_text(q->out),
+                  "type", q->options.type, "bytes", (json_int_t)report->bytes, "tensors", tensors);
     omm_buf out;
     omm_buf_init(&out, SIZE_MAX / 2);
     omm_err err = omm_json_write(&out, root);

@@ -180,16 +180,16 @@ static json_t *eval_json(const omm_simulate_eval *e, double client_loss) {
 static omm_err print_json(const omm_simulate_result *r) {
     char hex[OMM_DIGEST_HEX_SIZE];
     omm_digest_hex(hex, &r->run_digest);
-    json_t *root =
-        json_pack("{s:i,s:b,s:s,s:s,s:o,s:o,s:I,s:I,s:I,s:I,s:I,s:s,s:i,s:i,s:i,s:i,s:I,s:f}",
-                  "schema_version", 1, "passed", (int)r->judgement.passed, "run_digest", hex,
-                  "bundle", r->dir, "before", eval_json(&r->before, r->client_loss_before), "after",
-                  eval_json(&r->after, r->client_loss_after), "bytes_up", (json_int_t)r->bytes_up,
-                  "bytes_down", (json_int_t)r->bytes_down, "bytes_fp32", (json_int_t)r->bytes_fp32,
-                  "accepted", (json_int_t)r->accepted, "refused", (json_int_t)r->refused,
-                  "refusals", r->refusals, "rounds", (int)r->rounds, "rounds_void",
-                  (int)r->rounds_void, "rounds_held_back", (int)r->rounds_held, "nodes",
-                  (int)r->nodes, "virtual_ms", (json_int_t)r->virtual_ms, "seconds", r->total_s);
+    json_t *root = json_pack(
+        "{s:i,s:b,s:s,s:o,s:o,s:o,s:I,s:I,s:I,s:I,s:I,s:s,s:i,s:i,s:i,s:i,s:I,s:f}",
+        "schema_version", 1, "passed", (int)r->judgement.passed, "run_digest", hex, "bundle",
+        omm_json_text(r->dir), "before", eval_json(&r->before, r->client_loss_before), "after",
+        eval_json(&r->after, r->client_loss_after), "bytes_up", (json_int_t)r->bytes_up,
+        "bytes_down", (json_int_t)r->bytes_down, "bytes_fp32", (json_int_t)r->bytes_fp32,
+        "accepted", (json_int_t)r->accepted, "refused", (json_int_t)r->refused, "refusals",
+        r->refusals, "rounds", (int)r->rounds, "rounds_void", (int)r->rounds_void,
+        "rounds_held_back", (int)r->rounds_held, "nodes", (int)r->nodes, "virtual_ms",
+        (json_int_t)r->virtual_ms, "seconds", r->total_s);
     omm_buf text;
     omm_buf_init(&text, 1u << 20);
     omm_err err = root ? omm_json_write(&text, root) : omm_raise(OMM_ERR_NOMEM, "report");
@@ -213,11 +213,27 @@ static omm_err measure_threads(unsigned *threads, const char *path, omm_isa isa)
     return err;
 }
 
+/* What a run that failed leaves is in the way of the next one. */
+static void say_when_failed(const omm_simulate_result *result) {
+    char sealed[OMM_PATH_MAX];
+    if (!result->is_begun || omm_path_join(sealed, result->dir, "manifest.json") != OMM_OK ||
+        omm_file_exists(sealed))
+        return;
+    fprintf(stderr,
+            "meshmind simulate: %s is of a run that did not end, and nothing goes on from it: "
+            "remove it\n",
+            result->dir);
+}
+
 static int run(const omm_simulate_options *options, simulate_ui *ui, bool json) {
     omm_simulate_result result;
     omm_err err = omm_simulate(&result, options);
     cli_progress_end(&ui->bar);
-    if (err != OMM_OK) return cli_fail("simulate", err);
+    if (err != OMM_OK) {
+        const int code = cli_fail("simulate", err);
+        say_when_failed(&result);
+        return code;
+    }
     err = json ? print_json(&result) : print_people(&result);
     bool passed = result.judgement.passed;
     omm_simulate_result_fini(&result);

@@ -197,10 +197,10 @@ omm_err full_run_report(const full_run *r) {
     const double seconds = (double)r->train_ns / 1e9;
     const uint32_t vocab = omm_tokenizer_vocab(r->tokenizer);
     if (r->options.json) {
-        json_t *result =
-            json_pack("{s:s,s:i,s:s,s:s,s:I,s:I,s:I,s:f}", "event", "result", "schema_version", 1,
-                      "file", r->options.out, "digest", hex, "steps", (json_int_t)steps, "tokens",
-                      (json_int_t)tokens, "vocabulary", (json_int_t)vocab, "seconds", seconds);
+        json_t *result = json_pack(
+            "{s:s,s:i,s:o,s:s,s:I,s:I,s:I,s:f}", "event", "result", "schema_version", 1, "file",
+            omm_json_text(r->options.out), "digest", hex, "steps", (json_int_t)steps, "tokens",
+            (json_int_t)tokens, "vocabulary", (json_int_t)vocab, "seconds", seconds);
         if (result && r->full) {
             json_object_set_new(result, "weights",
                                 json_integer((json_int_t)omm_full_values(r->full)));

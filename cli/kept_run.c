@@ -68,8 +68,8 @@ omm_err kept_run_save(const kept_run *run, uint32_t step) {
     if (err == OMM_OK) err = omm_file_write(run->path, omm_buf_view(&file), 0644);
     omm_buf_fini(&file);
     if (err == OMM_OK)
-        tell(run, json_pack("{s:s,s:I,s:s}", "event", "checkpoint", "step", (json_int_t)step,
-                            "file", run->path));
+        tell(run, json_pack("{s:s,s:I,s:o}", "event", "checkpoint", "step", (json_int_t)step,
+                            "file", omm_json_text(run->path)));
     return err;
 }
 
@@ -82,8 +82,9 @@ void kept_run_save_last(const kept_run *run, uint32_t step, const char *out) {
 
 void kept_run_tell_interrupted(const kept_run *run, uint32_t step, uint32_t steps,
                                const char *kept) {
-    tell(run, json_pack("{s:s,s:I,s:I,s:s?}", "event", "interrupted", "step", (json_int_t)step,
-                        "steps", (json_int_t)steps, "kept", kept));
+    tell(run,
+         json_pack("{s:s,s:I,s:I,s:o}", "event", "interrupted", "step", (json_int_t)step, "steps",
+                   (json_int_t)steps, "kept", kept ? omm_json_text(kept) : json_null()));
 }
 
 omm_err kept_run_stopped(const kept_run *run, uint32_t step, uint32_t steps) {

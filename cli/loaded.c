@@ -262,6 +262,8 @@ static omm_err open_all(loaded *l, const loaded_options *o, bool with_tokenizer)
 
 omm_err loaded_open(loaded *l, const loaded_options *o, bool with_tokenizer) {
     *l = (loaded){0};
+    if (o->any_base && o->lora.count == 0)
+        return omm_raise(OMM_ERR_USAGE, "--any-base: together with --lora FILE");
     return open_all(l, o, with_tokenizer);
 }
 

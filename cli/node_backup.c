@@ -205,7 +205,12 @@ static omm_err backup(const char *config, const char *out) {
     json_t *root = json_pack("{s:i,s:s}", "schema_version", 1, "kind", KIND);
     omm_err err = full_path(full, config);
     if (err == OMM_OK) err = load_file(&env, &file, config);
-    if (err == OMM_OK) err = omm_json_set_str(root, "config_path", full);
+    if (err == OMM_OK && omm_json_set_str(root, "config_path", full) != OMM_OK)
+        err = omm_raise(OMM_ERR_USAGE,
+                        "%s: a backup says where this file was, in UTF-8, which its path is not: "
+                        "accepted is a copy in "
+                        "another folder (-c FILE)",
+                        full);
     if (err == OMM_OK) err = put_file(root, "config", config);
     if (err == OMM_OK) err = put_carried(root, &env, &file);
     if (err == OMM_OK) err = check_contents(root);

@@ -34,7 +34,7 @@
 static omm_err put_path(json_t *root, const char *key, service_env *env, const char *path) {
     const char *full = NULL;
     OMM_TRY(service_path(&full, env, path));
-    return full[0] ? omm_json_set_str(root, key, full) : OMM_OK;
+    return full[0] ? omm_json_set(root, key, omm_json_text(full)) : OMM_OK;
 }
 
 /* What it reads and where it writes: nothing else of this machine is touched. */
@@ -320,7 +320,7 @@ static omm_err show(const char *dir, omm_bytes bytes, bool is_told, omm_arena *a
     json_t *root = json_object();
     omm_err err = put_manifest(root, &submission);
     if (err == OMM_OK && json) {
-        err = omm_json_set_str(root, "dir", dir);
+        err = omm_json_set(root, "dir", omm_json_text(dir));
         if (err == OMM_OK) err = omm_json_set_bool(root, "sent", false);
         if (err == OMM_OK) err = omm_json_set_bool(root, "told", is_told);
         if (err == OMM_OK) err = print_json(root);

@@ -48,12 +48,18 @@ static bool append(cli_list *list, const char *text) {
     return true;
 }
 
+static bool is_of_path(const cli_option *o) {
+    const char *value = o->value ? o->value : "";
+    return o->kind == CLI_STR && (strcmp(value, "FILE") == 0 || strcmp(value, "DIR") == 0 ||
+                                  strcmp(value, "FOLDER") == 0);
+}
+
 static bool store(const cli_option *o, const char *text) {
     uint64_t v = 0;
     switch (o->kind) {
     case CLI_FLAG:
     case CLI_KEYS: return false;
-    case CLI_STR: *(const char **)o->out = text; return true;
+    case CLI_STR: *(const char **)o->out = text; return text[0] || !is_of_path(o);
     case CLI_U32:
         if (!parse_u64(&v, text, UINT32_MAX)) return false;
         *(uint32_t *)o->out = (uint32_t)v;
@@ -154,6 +160,8 @@ static int complain(const char *usage, const char *what, const char *arg) {
 static const char *accepts(cli_kind kind) {
     if (kind == CLI_F32) return "accepted: a finite number";
     if (kind == CLI_LIST) return "accepted: at most 32 of them";
+    if (kind == CLI_STR)
+        return "accepted: a path"; /* a variable of the shell that nobody has set */
     if (kind == CLI_COUNT) return "accepted: a whole number from 1 to 4294967295";
     return kind == CLI_U32 ? "accepted: a whole number from 0 to 4294967295"
                            : "accepted: a whole number from 0 to 9223372036854775807";
@@ -190,10 +198,7 @@ enum { OPTIONS_MAX = 128 };
 
 /* Of two files one would be left out in silence; a number that is said again is changed. */
 static bool is_given(const cli_option *o, bool *taken) {
-    const char *value = o->value ? o->value : "";
-    const bool is_file =
-        strcmp(value, "FILE") == 0 || strcmp(value, "DIR") == 0 || strcmp(value, "FOLDER") == 0;
-    if (o->kind != CLI_STR || !is_file) return false;
+    if (!is_of_path(o)) return false;
     const bool before = *taken;
     *taken = true;
     return before;
@@ -295,6 +300,22 @@ omm_err cli_check_written(const char *option, const char *path, const cli_input 
 
 omm_err cli_check_out(const char *out, const cli_input *inputs) {
     return cli_check_written("--out", out, inputs);
+}
+
+omm_err cli_check_outside(const char *option, const char *path, const char *input,
+                          const char *folder) {
+    char at[OMM_PATH_MAX] = "", above[OMM_PATH_MAX];
+    if (!path) return OMM_OK;
+    OMM_TRY(omm_path_dir(at, path));
+    while (omm_file_exists(at)) {
+        if (omm_file_same(at, folder))
+            return omm_raise(OMM_ERR_USAGE, "%s: %s is in %s, %s: give another folder", option,
+                             path, input, folder);
+        OMM_TRY(omm_path_join(above, at, ".."));
+        if (omm_file_same(at, above)) break; /* the root */
+        memcpy(at, above, sizeof at);
+    }
+    return OMM_OK;
 }
 
 omm_err cli_of_file(omm_err err, const char *option, const char *path) {

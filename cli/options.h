@@ -62,6 +62,11 @@ OMM_CHECKED omm_err cli_check_out(const char *out, const cli_input *inputs);
 OMM_CHECKED omm_err cli_check_written(const char *option, const char *path,
                                       const cli_input *inputs);
 
+/* Nor must it lie in `folder`, which `input` names, at any depth: a bundle is not one any more with a file that its manifest does not
+ * have.  Where no file can be made at `path` it is left to whoever writes it.  Errors: USAGE, TOO_BIG. */
+OMM_CHECKED omm_err cli_check_outside(const char *option, const char *path, const char *input,
+                                      const char *folder);
+
 /* `err`; if that is of what a file holds, and not of what was asked for, its sentence names the file, and by which option
  * it came. */
 OMM_CHECKED omm_err cli_of_file(omm_err err, const char *option, const char *path);

@@ -64,7 +64,9 @@ static omm_err read_pins(cli_pins *pins, omm_verify_options *options) {
     if (!pins->coordinator) return OMM_OK;
     if (omm_unhex(pins->coordinator_key.b, sizeof pins->coordinator_key.b, pins->coordinator) !=
         OMM_OK)
-        return omm_raise(OMM_ERR_USAGE, "--coordinator: '%.80s' is not 64 hex digits",
+        return omm_raise(OMM_ERR_USAGE,
+                         "--coordinator: '%.80s' is no public key; accepted: 64 digits of 0-9a-f "
+                         "(the line `coordinator` of verify, or keygen --show)",
                          pins->coordinator);
     options->coordinator = &pins->coordinator_key;
     return OMM_OK;
@@ -82,17 +84,18 @@ omm_err cli_pins_verify(omm_verify_report *report, const char *dir, cli_pins *pi
     return err;
 }
 
+void cli_pins_say_refused(const char *dir, const char *command) {
+    fprintf(stderr, "%s: %s is not what was signed; `meshmind verify` says why\n", command, dir);
+}
+
 omm_err cli_pins_verify_all(bool *intact, char *const *dirs, int count, cli_pins *pins,
                             const char *command) {
     *intact = true;
     for (int i = 0; i < count; i++) {
         omm_verify_report report;
         OMM_TRY(cli_pins_verify(&report, dirs[i], pins));
-        if (!report.intact) {
-            fprintf(stderr, "%s: %s is not what was signed; `meshmind verify` says why\n", command,
-                    dirs[i]);
-            *intact = false;
-        }
+        if (!report.intact) cli_pins_say_refused(dirs[i], command);
+        *intact = *intact && report.intact;
         omm_verify_report_fini(&report);
     }
     return OMM_OK;

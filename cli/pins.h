@@ -23,6 +23,8 @@ OMM_CHECKED omm_err cli_pins_verify(omm_verify_report *report, const char *dir, 
 /* The same for each; *intact: all are what their signers said.  Those that are not are named on stderr. */
 OMM_CHECKED omm_err cli_pins_verify_all(bool *intact, char *const *dirs, int count, cli_pins *pins,
                                         const char *command);
+/* On stderr: `dir` is not what was signed. */
+void cli_pins_say_refused(const char *dir, const char *command);
 /* On stderr, where nobody is trusted: anybody may have sealed it. */
 void cli_pins_hint(const cli_pins *pins, const char *command);
 

@@ -204,6 +204,7 @@ static omm_err check_idle(const train_args *a) {
         {!a->full && strcmp(a->optimizer, "galore") == 0, "--optimizer galore needs --full"},
         {strcmp(a->optimizer, "muon") == 0, "--optimizer muon is of pretrain"},
         {!a->full && a->type, "--type needs --full"},
+        {a->any_base && a->start.count == 0, "--any-base needs --start FILE"},
         {!a->galore && a->galore_rank != s_count_unset, "--galore-rank needs --optimizer galore"},
         {!a->galore && a->galore_every != s_count_unset, "--galore-every needs --optimizer galore"},
         {!a->galore && a->galore_scale != s_unset, "--galore-scale needs --optimizer galore"},

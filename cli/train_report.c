@@ -7,7 +7,6 @@
 #include "omm/file.h"
 #include "omm/mem.h"
 #include "omm/memory.h"
-#include "omm/utf8.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -182,29 +181,17 @@ static omm_err add_recipe(json_t *root, const train_run *r) {
     return omm_json_set_real(recipe, "galore_scale", (double)r->args.galore_scale);
 }
 
-/* What the command line has need not be UTF-8. */
-static json_t *text_json(const char *text) {
-    const size_t size = strlen(text) + 1;
-    char *mended = omm_alloc(size, 1);
-    if (!mended) return NULL;
-    memcpy(mended, text, size);
-    omm_utf8_mend(mended);
-    json_t *made = json_string(mended);
-    omm_free(mended);
-    return made;
-}
-
 static omm_err put_file(json_t *list, const char *file, const omm_digest *digest) {
     char hex[OMM_DIGEST_HEX_SIZE];
     omm_digest_hex(hex, digest);
-    json_t *one = json_pack("{s:o,s:s}", "file", text_json(file), "digest", hex);
+    json_t *one = json_pack("{s:o,s:s}", "file", omm_json_text(file), "digest", hex);
     if (one && json_array_append_new(list, one) == 0) return OMM_OK;
     return omm_raise(OMM_ERR_NOMEM, "no memory for a report");
 }
 
 static omm_err put_arguments(json_t *list, const train_run *r) {
     for (int i = 1; i < r->argc; i++)
-        if (json_array_append_new(list, text_json(r->argv[i])) != 0)
+        if (json_array_append_new(list, omm_json_text(r->argv[i])) != 0)
             return omm_raise(OMM_ERR_NOMEM, "no memory for a report");
     return OMM_OK;
 }
@@ -215,7 +202,7 @@ static omm_err add_data(json_t *root, const char *key, const char *file, const o
     char hex[OMM_DIGEST_HEX_SIZE];
     omm_digest_hex(hex, &digest);
     return omm_json_set(root, key,
-                        json_pack("{s:o,s:s,s:I,s:I}", "file", text_json(file), "digest", hex,
+                        json_pack("{s:o,s:s,s:I,s:I}", "file", omm_json_text(file), "digest", hex,
                                   "examples", (json_int_t)omm_dataset_count(data), "tokens",
                                   (json_int_t)omm_dataset_tokens(data)));
 }
@@ -256,7 +243,7 @@ omm_err train_result_json(json_t **out, const train_run *r, const omm_digest *fi
     omm_digest_hex(data_hex, &data);
     json_t *root =
         json_pack("{s:i,s:s,s:o,s:s,s:s,s:I,s:I,s:I,s:I,s:f,s:f,s:o,s:I,s:s}", "schema_version", 1,
-                  "kind", "omm-train", r->full ? "model" : "adapter", text_json(r->args.out),
+                  "kind", "omm-train", r->full ? "model" : "adapter", omm_json_text(r->args.out),
                   r->full ? "model_digest" : "adapter_digest", file_hex, "data_digest", data_hex,
                   "examples", (json_int_t)omm_dataset_count(r->data), "steps", (json_int_t)t.steps,
                   "tokens", (json_int_t)t.tokens, "learned", (json_int_t)t.learned, "loss_first",

@@ -136,12 +136,15 @@ static omm_err choose_dir(char out[OMM_PATH_MAX], const omm_simulate_options *op
         OMM_TRY(err);
     }
     if (!omm_file_exists(out)) return OMM_OK;
-    char sealed[OMM_PATH_MAX];
+    char sealed[OMM_PATH_MAX], begun[OMM_PATH_MAX];
     OMM_TRY(omm_path_join(sealed, out, "manifest.json"));
+    OMM_TRY(omm_path_join(begun, out, "run.json"));
+    /* What is no run's is somebody's: nobody is told to remove it. */
     return omm_raise(OMM_ERR_EXISTS, "%s is there already%s", out,
-                     omm_file_exists(sealed)
-                         ? "; a bundle is written once"
-                         : ", of a run that did not end: remove it, or name another folder");
+                     omm_file_exists(sealed) ? "; a bundle is written once"
+                     : omm_file_exists(begun)
+                         ? ", of a run that did not end: remove it, or name another folder"
+                         : ", and is no run's: name a folder that is not there");
 }
 
 static void sum_wire(omm_simulate_result *result, const sim *s) {
@@ -190,6 +193,19 @@ static omm_err run_all(omm_simulate_result *result, sim *s, omm_bundle *bundle, 
     return OMM_OK;
 }
 
+/* A name that we choose may have been taken by another run of this second since it was chosen: then the next one. */
+static omm_err open_bundle(omm_bundle **out, omm_simulate_result *result,
+                           const omm_simulate_options *options) {
+    enum { TRIES = 1000 };
+    omm_err err = OMM_ERR_STATE;
+    for (unsigned i = 0; err == OMM_ERR_STATE && i < (options->out ? 1 : TRIES); i++) {
+        if (!options->out) OMM_TRY(choose_dir(result->dir, options));
+        err = omm_bundle_open(out, result->dir, false);
+    }
+    result->is_begun = err == OMM_OK;
+    return err;
+}
+
 /* Of fewer nodes than are to be accepted no round would ever count, and a quorum of more than there are would be none;
  * nobody can join a simulated run. */
 static omm_err check_round(const omm_simulate_options *options, const sim_setup *setup) {
@@ -236,7 +252,7 @@ omm_err omm_simulate(omm_simulate_result *result, const omm_simulate_options *op
     OMM_TRY_OUT(check_round(options, &setup));
     OMM_TRY_OUT(sim_warn_unmet(&setup, options));
     warn_words(options, omm_run_tokenizer(setup.run));
-    OMM_TRY_OUT(omm_bundle_open(&bundle, result->dir, false));
+    OMM_TRY_OUT(open_bundle(&bundle, result, options));
     OMM_TRY_OUT(run_all(result, &s, bundle, begin_ns));
 out:
     sim_close(&s);

@@ -207,6 +207,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
            3, rf"--report {config}/report.json: no file can be made in {config}: Not a directory")
     half = pathlib.Path(folder) / "half"
     half.mkdir()
+    (half / "run.json").write_text("{}")
     expect(["simulate", "scenarios/quickstart.yaml", "--out", half], 2, "half is there already, of a run that did not end: remove it")
 # Of what is held out, and of --full, nothing is left out without a word.
 with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
@@ -673,7 +674,7 @@ expect(["quantize", "/nowhere.gguf", "/nowhere/q.gguf", "Q4_0"], 2, "nowhere.ggu
 expect(["coordinator"], 2, "-c FILE")
 expect(["data"], 2, "data check FILE")
 expect(["data", "check", BASE / "test.jsonl"], 2, "which model")
-expect(["data", "chekc"], 2, "unknown action; accepted: check")
+expect(["data", "chekc"], 2, "unknown action chekc; accepted: check")
 expect(["data", "check", "-m", MODEL], 2, "check: which file")
 expect(["simlate", "x.yaml"], 2, r"^meshmind: unknown subcommand 'simlate', did you mean 'simulate'\?\n$")
 expect(["nosuch"], 2, r"(?s)unknown subcommand 'nosuch'\n\nusage: .*simulate")
@@ -1094,7 +1095,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
                                [["--out", folder / "report.json", "--report", folder], 2, "--report is --out, .*report.json"],
                                [["--out", folder / "o.gguf", "--checkpoint", f"{folder}/./o.gguf"], 2, "--out is --checkpoint"],
                                [["--out", folder / "o.gguf", "--checkpoint", folder / "report.html", "--report", folder], 2, "--report is --checkpoint"],
-                               [["--out", ""], 3, "--out : .*has no name of a file"], [["--out", f"{folder}/models/"], 3, "--out .*models/: .*has no name of a file"]):
+                               [["--out", ""], 2, "-o, --out FILE: ''; accepted: a path"], [["--out", f"{folder}/models/"], 3, "--out .*models/: .*has no name of a file"]):
         expect(["train", "-m", MODEL, "-d", lines, "--steps", 1000, *places], code, says)  # before the first of them
     # A model of few positions is trained; what lies in a stranger's folder holds nobody.
     few, small = folder / "few.gguf", folder / "few.txt"

@@ -2,9 +2,11 @@
 """Options of generate, chat, perplexity and bench: what is wrong is said before anybody waits for a model, and what would do
 nothing is refused by name.
 
+Also: docs/design.md names every command, and of one that is not there it says so.
+
 usage: options_test.py SOURCE_DIR MESHMIND
 """
-import json, pathlib, re, subprocess, sys, tempfile
+import json, os, pathlib, re, subprocess, sys, tempfile
 
 from live import Findings
 
@@ -55,6 +57,12 @@ for more, says in ((["--docs", "/nowhere"], "/nowhere"), (["--top-k", 5], "--top
                    (["--frequency-penalty", "nan"], "frequency-penalty X: 'nan'"), (["--repeat-last-n", 32], "--repeat-last-n 32 with"),
                    (["-n", 0], "-n 0: an answer has at least 1 token"), (["-c", 96], "-c 96: room for an answer takes 96"), (["--calls", 0], "--calls 0")):
     refused([*CHAT, *more], says, stdin="Hi\n")
+bare = {name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_DATA_HOME")}
+refused(["chat", "-m", MODEL], "HOME is not set, so there is no place for notes.sqlite", stdin="Hi\n", env=bare)
+refused(["chat", "-m", MODEL, "--notes", "docs"], "--notes .*docs is no regular file", stdin="Hi\n")
+for args in ([*GENERATE, "x"], CHAT, ["serve", "-m", MODEL], ["logits", "-m", MODEL, "--ids", "1"], ["perplexity", "-m", MODEL, "-f", "README.md"]):
+    refused([*args, "--any-base"], "--any-base: together with --lora FILE")
+refused(["train", "-m", MODEL, "-d", MODEL.parent / "test.jsonl", "--dry-run", "--any-base"], "--any-base needs --start FILE")
 for more, says in (([], "which text"), (["-f", "/nowhere"], "/nowhere"), (["-f", "README.md", "--window", 1], "--window 1"),
                    (["-f", "README.md", "--window", 0], "--window N: '0'; accepted: a whole number from 1"),
                    (["-f", "README.md", "-c", 1], "-c 1: must be at least 2"), (["-f", "README.md", "--window", 300, "-c", 256], "--window 300: -c 256 holds less")):
@@ -157,5 +165,12 @@ for more, done in told.items():
     found.check(done.returncode == 0 and (done.stdout == plain) == (more != "--temp 2" and "penalty" not in more), f"chat {more}: {done.stdout}{done.stderr}")
     accepted = [int(n) for n in re.findall(r"(\d+) of them proposed before\n", done.stderr)]
     found.check(len(accepted) == 2 * ("--lookup" in more) and (sum(accepted) > 0) == ("--lookup" in more), f"chat {more}: {done.stderr}")
+
+here = set(re.findall(r"(?m)^  ([a-z]+) {2,}", run("--help").stdout))
+rows = re.findall(r"(?m)^\| ((?:\\\||[^|])*)\|", (SOURCE / "docs" / "design.md").read_text().partition("## 7. The command line")[2])
+named = {name: row for row in rows for name in re.findall(r"`([a-z]+)[ `]", row)}
+found.check(here and here <= set(named), f"docs/design.md, 7, does not name {sorted(here - set(named))}")
+for name, row in named.items():
+    found.check((name in here) != ("(not built)" in row), f"docs/design.md, 7: {row}: {name} is {'there' if name in here else 'not there'}")
 
 sys.exit(found.code)

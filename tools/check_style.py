@@ -3,7 +3,7 @@
 
 Every public header begins with "name.h - ...", says what it depends on and what threads may do;
 no C file is over 1,000 lines; no tracked text names unfinished work or a path of somebody's machine; a file that a document
-names by folder is there; the table of decisions names each of them.
+names by folder is there; a table of a document is in one piece; the table of decisions names each of them.
 """
 import pathlib, re, subprocess, sys
 
@@ -37,6 +37,12 @@ for document in sorted([*root.glob("*.md"), *root.glob("docs/*.md")]):
     for name in sorted(set(named.findall(document.read_text()))):
         if not (root / name).exists():
             bad.append(f"{document.relative_to(root)}: there is no {name}")
+# A row behind an empty line belongs to no table: it is shown as text.
+for document in sorted([*root.glob("*.md"), *root.glob("docs/*.md")]):
+    rows = re.sub(r"(?ms)^```.*?^```$", lambda code: re.sub(r"(?m)^.*$", "", code[0]), document.read_text()).split("\n")
+    for number, (above, row, below) in enumerate(zip(["", *rows], rows, [*rows[1:], ""]), 1):
+        if row.startswith("|") and not above.startswith("|") and not re.fullmatch(r"\|[-:| ]+\|", below):
+            bad.append(f"{document.relative_to(root)}:{number}: a row without a table: {row[:60]}")
 decisions = (root / "docs/decisions.md").read_text()
 index, _, rest = decisions.partition("\n1. **")
 listed = {n for a, b in re.findall(r"\b(\d+)(?:-(\d+))?\b", index.partition("|---|")[2]) for n in range(int(a), int(b or a) + 1)}

@@ -97,4 +97,11 @@ void omm_verify_report_fini(omm_verify_report *report);
 OMM_CHECKED omm_err omm_verify_report_text(omm_buf *out, const omm_verify_report *report);
 OMM_CHECKED omm_err omm_verify_report_json(omm_buf *out, const omm_verify_report *report);
 
+/* Of a bundle that is not intact, what `gate` says instead of verdicts, so that whoever reads its files sees that it failed, and
+ * not what an earlier one said: an object as omm_judgement_json makes it, `passed` false, `gates` and `measured_gates` null, with
+ * the checks and failures of omm_verify_report_json; and JUnit XML with a case for each check.  On error the buffer is unchanged.
+ * Errors: NOMEM, TOO_BIG. */
+OMM_CHECKED omm_err omm_verify_refusal_json(omm_buf *out, const omm_verify_report *report);
+OMM_CHECKED omm_err omm_verify_refusal_junit(omm_buf *out, const omm_verify_report *report);
+
 #endif

@@ -54,6 +54,9 @@ OMM_CHECKED omm_err omm_json_save(const char *path, const json_t *value);
  * Errors: FORMAT (text or key is not UTF-8; NULL for a value), NUMERIC (not finite). */
 OMM_CHECKED omm_err omm_json_set(json_t *object, const char *key, json_t *taken);
 OMM_CHECKED omm_err omm_json_set_str(json_t *object, const char *key, const char *text);
+/* A text of the system's, as a path or an argument, which need not be UTF-8: '?' for each byte that is none.  Of one that is its own
+ * bytes. */
+json_t *omm_json_text(const char *text);
 OMM_CHECKED omm_err omm_json_set_int(json_t *object, const char *key, int64_t value);
 OMM_CHECKED omm_err omm_json_set_real(json_t *object, const char *key, double value);
 OMM_CHECKED omm_err omm_json_set_bool(json_t *object, const char *key, bool value);

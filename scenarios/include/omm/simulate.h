@@ -71,6 +71,7 @@ typedef struct omm_simulate_client {
 
 typedef struct omm_simulate_result {
     char dir[OMM_PATH_MAX]; /* of the bundle */
+    bool is_begun;          /* what lies there is this run's; also after an error */
     omm_digest run_digest;
     omm_judgement judgement; /* verdicts */
     bool is_judged;          /* judgement is filled */
@@ -91,7 +92,7 @@ typedef struct omm_simulate_result {
 
 /* Run, seal and judge.  A failed gate is no error: see judgement.passed.
  * Errors: CONFIG, NOT_FOUND, IO, NOMEM, EXISTS (out is there), and those of the run.
- * On error an unfinished bundle may stay in the folder, without a manifest. */
+ * On error an unfinished bundle may stay in the folder, without a manifest: see result->is_begun. */
 OMM_CHECKED omm_err omm_simulate(omm_simulate_result *result, const omm_simulate_options *options);
 void omm_simulate_result_fini(omm_simulate_result *result);
 
