@@ -315,11 +315,9 @@ static omm_err judge_audit(omm_judgement *j, audit *a, const omm_policy *policy,
 static omm_err load_policy(omm_policy *out, omm_arena *arena, const char *dir,
                            const char *policy_path) {
     char own[OMM_PATH_MAX];
-    if (!policy_path) {
-        OMM_TRY(omm_bundle_file_find(own, NULL, dir, "policy.yaml"));
-        policy_path = own;
-    }
-    return omm_config_load(out, omm_policy_fields, policy_path, arena);
+    if (policy_path) return omm_policy_load(out, policy_path, arena);
+    OMM_TRY(omm_bundle_file_find(own, NULL, dir, "policy.yaml"));
+    return omm_config_load(out, omm_policy_fields, own, arena);
 }
 
 static omm_err judge_dir(omm_judgement *j, const char *dir, const omm_policy *policy,

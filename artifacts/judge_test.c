@@ -126,6 +126,52 @@ static void test_values(void) {
     omm_judgement_fini(&j);
 }
 
+static void judge_with(omm_judgement *j, const char *policy) {
+    char dir[OMM_PATH_MAX], path[OMM_PATH_MAX];
+    kit_temp_dir(dir);
+    CHECK_OK(omm_path_join(path, dir, "mine.yaml"));
+    CHECK_OK(omm_file_write_fast(path, omm_bytes_str(policy), 0644));
+    CHECK_OK(omm_bundle_judge(j, s_kit.dir, path, NULL, kit_read_scenario));
+    CHECK_OK(omm_dir_remove(dir));
+}
+
+/* The kit's policy.yaml says no bound, as those of before: its gates.json is, byte for byte, what it was before there was one.
+ * A person's file without the key, even the same text, has the bound of now; or it names the old one. */
+static void test_bound(void) {
+    static const char was[] = "f16386f7056dff513dcff4f17c91fe985a3fed4aef126b003953b5b069c3644c";
+    omm_judgement own, mine;
+    omm_buf text;
+    omm_buf_init(&text, BUF_MAX);
+    kit_read(&text, s_kit.dir, "policy.yaml");
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    const char *policy = (const char *)text.data;
+    CHECK(strstr(policy, "bound") == NULL);
+    judge(&own, s_kit.dir);
+    const omm_digest digest = omm_hash(omm_buf_view(&own.gates_json));
+    char is[OMM_DIGEST_HEX_SIZE];
+    omm_digest_hex(is, &digest);
+    if (strcmp(is, was) != 0) fprintf(stderr, "gates.json: %s\n", is);
+    CHECK(strcmp(is, was) == 0);
+    expect(&own, "heldout_uplift_low", client_mean(2, 20), 3); /* all three drawn are the worst */
+
+    judge_with(&mine, policy);
+    const double a = client_mean(0, 20), b = client_mean(1, 20), c = client_mean(2, 20);
+    const double m = (a + b + c) / 3;
+    const double squares = (a - m) * (a - m) + (b - m) * (b - m) + (c - m) * (c - m);
+    expect(&mine, "heldout_uplift_low", m - 4.3026527297494639 * sqrt(squares / 6), 3);
+    omm_judgement_fini(&mine);
+
+    text.size--;
+    CHECK_OK(omm_buf_printf(&text, "  bound: percentile\n"));
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    judge_with(&mine, (const char *)text.data);
+    CHECK_EQ(mine.gates_json.size, own.gates_json.size);
+    CHECK(memcmp(mine.gates_json.data, own.gates_json.data, own.gates_json.size) == 0);
+    omm_judgement_fini(&mine);
+    omm_judgement_fini(&own);
+    omm_buf_fini(&text);
+}
+
 static void replace(const char *dir, const char *path, const char *from, const char *to) {
     omm_buf text, out;
     omm_buf_init(&text, BUF_MAX);
@@ -405,6 +451,7 @@ static void test_repeats(void) {
 int main(void) {
     kit_make(&s_kit, &(kit_options){0});
     test_values();
+    test_bound();
     test_wrong_files();
     test_not_generated();
     test_less();

@@ -4,6 +4,7 @@
  */
 #include "omm/gates.h"
 #include "omm/json.h"
+#include "omm/stats.h"
 #include "omm_test.h"
 
 #include <float.h>
@@ -209,8 +210,9 @@ static void test_values_by_hand(void) {
     CHECK(value_of(&v, OMM_METRIC_WORST_UPLIFT) == 0.5);
     CHECK(value_of(&v, OMM_METRIC_DECILE_UPLIFT) == 0.5);
     CHECK(value_of(&v, OMM_METRIC_UPLIFT) == 0.6875);
-    CHECK(value_of(&v, OMM_METRIC_UPLIFT_LOW) >= 0.5);
-    CHECK(value_of(&v, OMM_METRIC_UPLIFT_LOW) < 0.6875);
+    /* of 0.5, 0.625, 0.75, 0.875; t of 3 degrees of freedom */
+    const double low = 0.6875 - 3.1824463052837096 * sqrt(5.0 / 192 / 4);
+    CHECK(fabs(value_of(&v, OMM_METRIC_UPLIFT_LOW) - low) < 1e-12);
     CHECK(value_of(&v, OMM_METRIC_TOOL_PARSED) == 0);
     CHECK(value_of(&v, OMM_METRIC_TOOL_NAMED) == 0.5);
     CHECK(value_of(&v, OMM_METRIC_TOOL_EXACT) == 1.0 / 6.0);
@@ -435,6 +437,67 @@ static void test_no_interval(void) {
     }
 }
 
+/* One item of ten tokens for each of `count` clients. */
+static omm_verdict low_of(const double *uplifts, uint32_t count, int bound) {
+    enum { MOST = 32 };
+    omm_gate_item items[MOST] = {{0}};
+    omm_policy policy;
+    omm_verdicts v;
+    omm_policy_default(&policy);
+    CHECK_EQ(policy.bootstrap.bound, OMM_BOUND_PERCENTILE_AND_T);
+    policy.bootstrap.bound = bound;
+    policy.bootstrap.resamples = 1000;
+    policy.rules[OMM_METRIC_UPLIFT_LOW].samples_min = 1;
+    const omm_gate_context context = {&policy, "run-1", NULL};
+    for (uint32_t i = 0; i < count && i < MOST; i++)
+        items[i] = (omm_gate_item){.client = i, .tokens = 10, .nll_before = 10 * uplifts[i]};
+    omm_verdicts_init(&v);
+    CHECK_OK(omm_gate_quality(&v, &context, &SOURCE, items, count, count));
+    const omm_verdict out = *find(&v, OMM_METRIC_UPLIFT_LOW);
+    omm_verdicts_fini(&v);
+    return out;
+}
+
+/* Each bound is the lower one somewhere, and the lower one counts; by name the old one stays what it was. */
+static void test_bounds(void) {
+    const double two[] = {0.5, 1.0}, alike[] = {0.25, 0.25, 0.25};
+    double two_bad[30];
+    for (int i = 0; i < 30; i++) two_bad[i] = i < 2 ? -20 : 1;
+    const int old = OMM_BOUND_PERCENTILE, both = OMM_BOUND_PERCENTILE_AND_T;
+
+    CHECK(low_of(two, 2, old).value == 0.5 && low_of(two, 2, old).passed);
+    CHECK(!low_of(two, 2, both).passed);
+    CHECK(fabs(low_of(two, 2, both).value - (0.75 - 12.706204736174705 * 0.25)) < 1e-12);
+    CHECK(low_of(alike, 3, both).value == 0.25 && low_of(alike, 3, both).passed);
+    CHECK(low_of(two_bad, 30, both).value == low_of(two_bad, 30, old).value);
+    CHECK(low_of(two_bad, 30, both).value < omm_student_low(two_bad, 30));
+    /* one client: its own uplift, or none */
+    CHECK(low_of(two, 1, old).value == 0.5 && low_of(two, 1, old).passed);
+    CHECK(!low_of(two, 1, both).has_value && !low_of(two, 1, both).passed);
+}
+
+/* Five clients, close to normal around 0: the old bound passes one draw in twelve, this one about one in forty. */
+static void test_noise(void) {
+    enum { DRAWS = 1000, COUNT = 5, PARTS = 12, MEAN = 6 };
+    const omm_seed seed = omm_seed_from_u64(9);
+    const omm_rng lane = omm_rng_init(&seed, OMM_PURPOSE_TEST, 0, 0);
+    size_t old = 0, both = 0;
+    for (size_t draw = 0; draw < DRAWS; draw++) {
+        uint32_t words[COUNT * PARTS];
+        double uplifts[COUNT];
+        omm_rng_fill_u32(words, &lane, draw * COUNT * PARTS, (size_t)COUNT * PARTS);
+        for (size_t i = 0; i < COUNT; i++) {
+            uplifts[i] = -MEAN;
+            for (size_t k = 0; k < PARTS; k++) uplifts[i] += words[i * PARTS + k] * 0x1p-32;
+        }
+        old += low_of(uplifts, COUNT, OMM_BOUND_PERCENTILE).passed;
+        both += low_of(uplifts, COUNT, OMM_BOUND_PERCENTILE_AND_T).passed;
+    }
+    if (old < 60 || both >= 40) fprintf(stderr, "of noise %zu, %zu pass\n", old, both);
+    CHECK(old >= 60);
+    CHECK(both >= 10 && both < 40);
+}
+
 static void test_control_left_out(void) {
     omm_policy policy;
     omm_policy_default(&policy);
@@ -560,6 +623,8 @@ int main(void) {
     test_unlike_items();
     test_traffic();
     test_no_interval();
+    test_bounds();
+    test_noise();
     test_control_left_out();
     test_reports();
     return 0;

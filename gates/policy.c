@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 static const char *const s_levels[] = {"required", "informational", NULL};
+static const char *const s_bounds[] = {"percentile", "percentile_and_t", NULL}; /* omm_bound */
 static const char *const s_AT_LEAST[] = {"at_least", NULL};
 static const char *const s_AT_MOST[] = {"at_most", NULL};
 
@@ -35,7 +36,10 @@ void omm_policy_default(omm_policy *out) {
                 OMM_METRICS(XX)
 #undef XX
             },
-        .bootstrap = {.seed = 1, .resamples = 10000},
+        .bootstrap = {.seed = 1,
+                      .resamples = 10000,
+                      .has_bound = true,
+                      .bound = OMM_BOUND_PERCENTILE_AND_T},
     };
 }
 
@@ -86,21 +90,31 @@ static const omm_config_field s_reproducibility[] = {RULE(REPEAT_THREADS, thread
 static const omm_config_field s_integrity[] = {
     RULE(UNSIGNED_ACCEPTED, unsigned_accepted), RULE(EVIDENCE_FAULTS, evidence_faults), {0}};
 
-static const omm_config_field s_bootstrap[] = {{.key = "seed",
-                                                .kind = OMM_CONFIG_KIND_U64,
-                                                .offset = offsetof(omm_policy, bootstrap.seed),
-                                                .fallback = "1",
-                                                .min = 0,
-                                                .max = 0x1p62,
-                                                .help = "of the resamples"},
-                                               {.key = "resamples",
-                                                .kind = OMM_CONFIG_KIND_U32,
-                                                .offset = offsetof(omm_policy, bootstrap.resamples),
-                                                .fallback = "10000",
-                                                .min = 1000,
-                                                .max = OMM_BOOTSTRAP_RESAMPLES_MAX,
-                                                .help = "bootstrap resamples over clients"},
-                                               {0}};
+static const omm_config_field s_bootstrap[] = {
+    {.key = "seed",
+     .kind = OMM_CONFIG_KIND_U64,
+     .offset = offsetof(omm_policy, bootstrap.seed),
+     .fallback = "1",
+     .min = 0,
+     .max = 0x1p62,
+     .help = "of the resamples"},
+    {.key = "resamples",
+     .kind = OMM_CONFIG_KIND_U32,
+     .offset = offsetof(omm_policy, bootstrap.resamples),
+     .fallback = "10000",
+     .min = 1000,
+     .max = OMM_BOOTSTRAP_RESAMPLES_MAX,
+     .help = "bootstrap resamples over clients"},
+    {.key = "bound",
+     .kind = OMM_CONFIG_KIND_ENUM,
+     .offset = offsetof(omm_policy, bootstrap.bound),
+     .optional = true,
+     .present = offsetof(omm_policy, bootstrap.has_bound),
+     .choices = s_bounds,
+     .help = "low end of heldout_uplift_low: the bootstrap's, or the lower of it and Student's t, "
+             "so that noise of few clients does not pass; left out: percentile_and_t, in a "
+             "bundle's policy.yaml percentile"},
+    {0}};
 
 #define FAMILY(name_, help_)                                                                       \
     { .key = #name_, .kind = OMM_CONFIG_KIND_MAP, .offset = 0, .sub = s_##name_, .help = (help_) }
@@ -113,3 +127,13 @@ const omm_config_field omm_policy_fields[] = {
     FAMILY(integrity, "nothing unsigned, nothing out of chain"),
     FAMILY(bootstrap, "confidence intervals"),
     {0}};
+
+omm_err omm_policy_load(omm_policy *out, const char *path, omm_arena *arena) {
+    omm_policy fixed;
+    omm_policy_default(&fixed);
+    *out = (omm_policy){0};
+    OMM_TRY(omm_config_load(out, omm_policy_fields, path, arena));
+    if (!out->bootstrap.has_bound) out->bootstrap.bound = fixed.bootstrap.bound;
+    out->bootstrap.has_bound = true;
+    return OMM_OK;
+}

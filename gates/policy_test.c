@@ -1,10 +1,13 @@
 /* Goal: an empty policy is the defaults, a policy written out reads back the same, and no policy can
- * turn a metric around or name one that does not exist.
+ * turn a metric around or name one that does not exist.  A policy of before means what it meant.
  */
+#include "omm/file.h"
 #include "omm/policy.h"
 #include "omm/stats.h"
 #include "omm_test.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static omm_err parse(omm_policy *out, omm_bytes text) {
@@ -26,12 +29,22 @@ static void check_equal(const omm_policy *a, const omm_policy *b) {
     }
     CHECK_EQ(a->bootstrap.seed, b->bootstrap.seed);
     CHECK_EQ(a->bootstrap.resamples, b->bootstrap.resamples);
+    CHECK_EQ(a->bootstrap.has_bound, b->bootstrap.has_bound);
+    CHECK_EQ(a->bootstrap.bound, b->bootstrap.bound);
+}
+
+/* A copy that ends with 0; the caller frees it with omm_buf_fini. */
+static const char *written(omm_buf *out, const omm_policy *policy) {
+    omm_buf_init(out, 1 << 16);
+    CHECK_OK(omm_config_write(out, omm_policy_fields, policy));
+    CHECK_OK(omm_buf_append(out, "", 1));
+    return (const char *)out->data;
 }
 
 static void test_defaults_written_out(void) {
     omm_policy fixed, parsed, again;
     omm_policy_default(&fixed);
-    CHECK_OK(parse(&parsed, omm_bytes_str("{}\n")));
+    CHECK_OK(parse(&parsed, omm_bytes_str("bootstrap: {bound: percentile_and_t}\n")));
     check_equal(&fixed, &parsed);
 
     omm_buf text;
@@ -110,6 +123,62 @@ static void test_set(void) {
     CHECK_EQ(policy.bootstrap.resamples, 2000);
 }
 
+/* What bundles of before have ends with the resamples: it reads as the old bound and is written as it was.  With the old bound
+ * by name the name stays. */
+static void test_older(void) {
+    static const char older[] = "bootstrap:\n  seed: 1\n  resamples: 10000\n";
+    static const char named[] = "bootstrap: {bound: percentile}\n";
+    omm_policy policy;
+    omm_buf text;
+    CHECK_OK(parse(&policy, omm_bytes_str("{}\n")));
+    CHECK(!policy.bootstrap.has_bound);
+    CHECK_EQ(policy.bootstrap.bound, OMM_BOUND_PERCENTILE);
+    const char *says = written(&text, &policy);
+    CHECK(strlen(says) > strlen(older) && strcmp(says + strlen(says) - strlen(older), older) == 0);
+    CHECK_OK(parse(&policy, omm_bytes_str(says)));
+    CHECK_OK(omm_config_check_written(omm_bytes_str(says), omm_policy_fields, &policy));
+    omm_buf_fini(&text);
+
+    CHECK_OK(parse(&policy, omm_bytes_str(named)));
+    CHECK(policy.bootstrap.has_bound);
+    CHECK_EQ(policy.bootstrap.bound, OMM_BOUND_PERCENTILE);
+    CHECK(strstr(written(&text, &policy), "\n  bound: \"percentile\"\n") != NULL);
+    omm_buf_fini(&text);
+}
+
+/* A person's file that leaves the bound open gets the default; what it says stays. */
+static void test_file(void) {
+    char dir[] = "/tmp/omm-policy-XXXXXX", path[64];
+    CHECK(mkdtemp(dir) != NULL);
+    snprintf(path, sizeof path, "%s/p.yaml", dir);
+    static const struct {
+        const char *text;
+        int bound;
+    } files[] = {{"quality: {heldout_uplift: {threshold: 0.5}}\n", OMM_BOUND_PERCENTILE_AND_T},
+                 {"bootstrap: {resamples: 2000}\n", OMM_BOUND_PERCENTILE_AND_T},
+                 {"bootstrap: {bound: percentile}\n", OMM_BOUND_PERCENTILE},
+                 {"bootstrap: {bound: percentile_and_t}\n", OMM_BOUND_PERCENTILE_AND_T}};
+    omm_arena arena;
+    omm_arena_init(&arena, 1 << 20);
+    omm_policy policy;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        omm_buf text;
+        CHECK_OK(omm_file_write_fast(path, omm_bytes_str(files[i].text), 0644));
+        CHECK_OK(omm_policy_load(&policy, path, &arena));
+        CHECK_EQ(policy.bootstrap.bound, files[i].bound);
+        CHECK(strstr(written(&text, &policy), "\n  bound: \"percentile") != NULL);
+        omm_buf_fini(&text);
+        if (i == 0) CHECK(policy.rules[OMM_METRIC_UPLIFT].threshold == 0.5);
+        if (i == 1) CHECK_EQ(policy.bootstrap.resamples, 2000);
+    }
+    CHECK_OK(omm_file_write_fast(path, omm_bytes_str("bootstrap: {bound: t}\n"), 0644));
+    CHECK_ERR(omm_policy_load(&policy, path, &arena), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), "p.yaml:1:20: bootstrap.bound: ") != NULL);
+    CHECK(strstr(omm_err_sentence(), "percentile_and_t") != NULL);
+    omm_arena_fini(&arena);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
 static void test_refused(void) {
     static const char *const bad[] = {
         "quality: {heldout_uplift: {direction: at_most}}\n",
@@ -119,6 +188,7 @@ static void test_refused(void) {
         "quality: {uplift: {threshold: 1}}\n",
         "luck: {}\n",
         "bootstrap: {resamples: 10}\n",
+        "bootstrap: {bound: t}\n",
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         omm_policy policy;
@@ -130,6 +200,8 @@ int main(void) {
     test_defaults_written_out();
     test_defaults();
     test_set();
+    test_older();
+    test_file();
     test_refused();
     return 0;
 }

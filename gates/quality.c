@@ -5,16 +5,21 @@
 
 #include <math.h>
 
-/* Interval of the mean uplift; NaN at both ends where it is not defined. */
-static omm_err interval_of(omm_interval *out, const double *uplifts, uint32_t client_count,
-                           const omm_policy *policy) {
+/* Low end of the mean uplift's interval; NaN where it is not defined. */
+static omm_err low_of(double *out, const double *uplifts, uint32_t client_count,
+                      const omm_policy *policy) {
     omm_seed seed = omm_seed_from_u64(policy->bootstrap.seed);
-    omm_err err = omm_bootstrap(out, uplifts, client_count, &seed, policy->bootstrap.resamples);
-    if (err == OMM_ERR_NUMERIC || err == OMM_ERR_CONFIG) {
-        *out = (omm_interval){(double)NAN, (double)NAN};
-        return OMM_OK;
-    }
-    return err;
+    omm_interval interval;
+    omm_err err =
+        omm_bootstrap(&interval, uplifts, client_count, &seed, policy->bootstrap.resamples);
+    *out = (double)NAN;
+    if (err == OMM_ERR_NUMERIC || err == OMM_ERR_CONFIG) return OMM_OK;
+    OMM_TRY(err);
+    *out = interval.low;
+    if (policy->bootstrap.bound == OMM_BOUND_PERCENTILE) return OMM_OK;
+    const double low = omm_student_low(uplifts, client_count);
+    if (!(low >= *out)) *out = low; /* NaN too: of one client there is none */
+    return OMM_OK;
 }
 
 static omm_err judge_uplift(omm_verdicts *verdicts, const omm_gate_context *context,
@@ -22,12 +27,12 @@ static omm_err judge_uplift(omm_verdicts *verdicts, const omm_gate_context *cont
                             uint32_t client_count) {
     double *uplifts;
     double mean = (double)NAN;
-    omm_interval interval = {(double)NAN, (double)NAN};
+    double low = (double)NAN;
     OMM_TRY(client_uplifts(&uplifts, items, count, client_count));
     omm_err err = OMM_OK;
     if (uplifts) {
         mean = omm_mean(uplifts, client_count);
-        err = interval_of(&interval, uplifts, client_count, context->policy);
+        err = low_of(&low, uplifts, client_count, context->policy);
     }
     omm_free(uplifts);
     OMM_TRY(err);
@@ -35,7 +40,7 @@ static omm_err judge_uplift(omm_verdicts *verdicts, const omm_gate_context *cont
     OMM_TRY(omm_gate_judge(verdicts, context, source, OMM_METRIC_UPLIFT,
                            metric_of(OMM_METRIC_UPLIFT, mean, samples)));
     return omm_gate_judge(verdicts, context, source, OMM_METRIC_UPLIFT_LOW,
-                          metric_of(OMM_METRIC_UPLIFT_LOW, interval.low, samples));
+                          metric_of(OMM_METRIC_UPLIFT_LOW, low, samples));
 }
 
 typedef struct tool_counts {

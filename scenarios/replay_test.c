@@ -57,8 +57,11 @@ static void write_base(void) {
     snprintf(from, sizeof from, "%s/processes.yaml", s_base);
     snprintf(to, sizeof to, "%s/processes.yaml", s_dir);
     CHECK_OK(omm_file_read(&text, from));
+    CHECK_OK(omm_buf_printf(&text, "policy: mine.yaml\n"));
     CHECK_OK(omm_file_write_fast(to, omm_buf_view(&text), 0644));
     omm_buf_fini(&text);
+    snprintf(to, sizeof to, "%s/mine.yaml", s_dir);
+    CHECK_OK(omm_file_write_fast(to, omm_bytes_str("bootstrap: {resamples: 2000}\n"), 0644));
     snprintf(s_base, sizeof s_base, "%s", s_dir);
 }
 
@@ -98,6 +101,17 @@ static void check_losses(const omm_simulate_result *r) {
     CHECK(fabs(v->items[at].value - (r->client_loss_before - r->client_loss_after)) < 1e-9);
 }
 
+/* What a run is judged by is in its bundle, the bound too, although the policy's file leaves it open; a bundle of before says none. */
+static void check_policy(void) {
+    omm_buf text;
+    omm_buf_init(&text, 1u << 16);
+    CHECK_OK(omm_bundle_file_read(&text, s_bundle, "policy.yaml"));
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    CHECK(strstr((const char *)text.data, "  resamples: 2000\n  bound: \"percentile_and_t\"\n") !=
+          NULL);
+    omm_buf_fini(&text);
+}
+
 static void simulate(void) {
     char scenario[OMM_PATH_MAX + 32];
     told t = {0};
@@ -117,6 +131,7 @@ static void simulate(void) {
     CHECK(t.trained > 0.0 && t.judged > 0.0 && t.audited > 0.0);
     CHECK(fabs(t.done - t.total) <= t.total * 1e-9);
     check_losses(&result);
+    check_policy();
     omm_simulate_result_fini(&result);
     CHECK_ERR(omm_simulate(&result, &options), OMM_ERR_EXISTS); /* a bundle is written once */
 }

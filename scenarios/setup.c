@@ -59,7 +59,7 @@ static omm_err effective_policy(omm_buf *out, const omm_scenario *s, const char 
     omm_err err = OMM_OK;
     if (s->policy[0]) {
         err = omm_path_join(path, dir, s->policy);
-        if (err == OMM_OK) err = omm_config_load(&policy, omm_policy_fields, path, &arena);
+        if (err == OMM_OK) err = omm_policy_load(&policy, path, &arena);
     }
     if (err == OMM_OK) err = omm_config_write(out, omm_policy_fields, &policy);
     omm_arena_fini(&arena);

@@ -139,7 +139,7 @@ OMM_CHECKED omm_err omm_gate_client_uplift(omm_verdicts *verdicts, const omm_gat
                                            uint32_t client_count);
 
 /* quality: UPLIFT = mean over clients of the mean over items of (before - after) / tokens;
- * UPLIFT_LOW = the lower end of its bootstrap interval; samples: clients.  TOOL_PARSED, TOOL_NAMED,
+ * UPLIFT_LOW = the low end of its interval, by the policy's bound; samples: clients.  TOOL_PARSED, TOOL_NAMED,
  * TOOL_EXACT; samples: tool items. */
 OMM_CHECKED omm_err omm_gate_quality(omm_verdicts *verdicts, const omm_gate_context *context,
                                      const omm_gate_source *source, const omm_gate_item *items,

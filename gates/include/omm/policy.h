@@ -2,10 +2,11 @@
  *
  *   quality:
  *     heldout_uplift: {level: required, direction: at_least, threshold: 0.02, samples_min: 8}
- *   bootstrap: {seed: 1, resamples: 10000}
+ *   bootstrap: {seed: 1, resamples: 10000, bound: percentile_and_t}
  *
  * Every metric of the table below has an entry with defaults; omm_config_write writes them all out.
- * A direction is written for the reader: only the metric's own is accepted.
+ * A direction is written for the reader: only the metric's own is accepted.  `bound` is a later key: the policy of a bundle without
+ * it means `percentile`, as when the bundle was made; a file that somebody writes now, the default (omm_policy_load).
  *
  * Depends on: base.  Threads: no shared state.
  */
@@ -74,11 +75,19 @@ typedef struct omm_policy_rule {
     uint64_t samples_min; /* fewer fail */
 } omm_policy_rule;
 
+/* What heldout_uplift_low is the low end of (stats.h). */
+typedef enum omm_bound {
+    OMM_BOUND_PERCENTILE, /* the percentile bootstrap's interval: passes noise of few clients */
+    OMM_BOUND_PERCENTILE_AND_T, /* the lower of that and Student's; none of one client */
+} omm_bound;
+
 typedef struct omm_policy {
     omm_policy_rule rules[OMM_METRIC_COUNT];
     struct {
         uint64_t seed;
         uint32_t resamples;
+        bool has_bound; /* else PERCENTILE */
+        int bound;      /* omm_bound */
     } bootstrap;
 } omm_policy;
 
@@ -86,5 +95,9 @@ typedef struct omm_policy {
 extern const omm_config_field omm_policy_fields[];
 
 void omm_policy_default(omm_policy *out);
+
+/* A file that a person wrote: whatever it leaves open is as omm_policy_default has it.  A bundle's policy.yaml is read with
+ * omm_config_load.  Errors: those of omm_config_load. */
+OMM_CHECKED omm_err omm_policy_load(omm_policy *out, const char *path, omm_arena *arena);
 
 #endif

@@ -1,6 +1,6 @@
 /* stats.h - the statistics of the gates, the same bits on every machine.
  *
- * Sums run in ascending index, in double, one addition after the other; no libm.
+ * Sums run in ascending index, in double, one addition after the other; of libm only sqrt, which IEEE 754 rounds correctly.
  *
  * Depends on: base.  Threads: no shared state.
  */
@@ -41,5 +41,12 @@ typedef struct omm_interval {
  * NOMEM.  Source: Efron 1979. */
 OMM_CHECKED omm_err omm_bootstrap(omm_interval *out, const double *values, size_t count,
                                   const omm_seed *seed, uint32_t resamples);
+
+/* Low end of Student's 95 % interval of the mean: mean - t * sqrt(sum (x - mean)^2 / (count - 1) / count), t the 0.975
+ * quantile of count - 1 degrees of freedom.  NaN when count is below 2 or the result is not finite.
+ * Of normal values with mean 0 it is 0 or more in 2.5 % of all draws, however few they are; a percentile bootstrap's
+ * low end in 24 % of two, 8 % of five, 5 % of ten.
+ * Source: Student 1908, Biometrika 6, 1-25. */
+double omm_student_low(const double *values, size_t count);
 
 #endif
