@@ -12,6 +12,7 @@ usage: runs_test.py SOURCE_DIR MESHMIND WHAT [OTHER_COMPILERS_MESHMIND]
 """
 import json, os, pathlib, subprocess, sys, tempfile
 
+import live
 from live import check
 
 SOURCE, MESHMIND, WHAT = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2], sys.argv[3]
@@ -35,12 +36,13 @@ HOSTILE = {
     "zstd_bomb": ("REFUSED_SIZE", ""),
 }
 
+CLIENTS = ["cafe-02", "studio-02", "harbor-02", "kitchen-03", "office-03"]
 SMALL = """schema_version: 1
 name: small
 seed: 5
 model: {base}/openmeshmind-tiny-F16.gguf
-train: {base}/train.jsonl
-test: {base}/test.jsonl
+train: train.jsonl
+test: test.jsonl
 rounds: {rounds}
 round: {{deadline_ms: {deadline}, quorum: {quorum}, join_ms: 3000}}
 population:
@@ -48,7 +50,7 @@ population:
 recipe: {{rank: 2, alpha: 4, targets: "q,v", steps: 2, batch_tokens: 200, learning_rate: 0.005, warmup_steps: 1}}
 codec: {{up: {{kind: int8, topk_fraction: {topk}}}, down: {{kind: f16}}}}
 evaluation: {{round_items: 8, generate: false}}
-audit: {{submissions: 1, scalar_steps: 0}}
+audit: {{submissions: 0, scalar_steps: 0}}
 """
 
 
@@ -65,6 +67,8 @@ def simulate(scenario, out, *args, program=MESHMIND, env=None):
 
 def write_small(folder, name, population, rounds=2, deadline=60000, topk=1, quorum=0):
     path = folder / name
+    for data in ("train.jsonl", "test.jsonl"):
+        live.ship_lines_of(folder, data, CLIENTS)
     path.write_text(SMALL.format(base=SCENARIOS / "base", population=population, rounds=rounds,
                                  deadline=deadline, topk=topk, quorum=quorum))
     return path
@@ -165,7 +169,7 @@ def faults(folder):
                          if n in ("kitchen-03", "office-03") and rounds and len(rounds) < 4]
     check(vanished_and_back, f"no vanished node came back: {took_part}")
     for name in vanished_and_back:
-        done = run("replay", one, "--node", name, "--round", took_part[name][-1], "--data", SCENARIOS,
+        done = run("replay", one, "--node", name, "--round", took_part[name][-1], "--data", folder,
                    program=built_fast() or MESHMIND)
         check(done.returncode == 0 and "identical" in done.stdout, f"replay {name}: {done.stdout}{done.stderr}")
     check("verify: " in verify(one).stdout, "verify did not finish")
@@ -174,7 +178,7 @@ def faults(folder):
 
 def tamper(folder):
     bundle = folder / "bundle"
-    simulate(SCENARIOS / "processes.yaml", bundle, program=built_fast() or MESHMIND)
+    simulate(live.small(folder), bundle, program=built_fast() or MESHMIND)
     check(verify(bundle).returncode == 0, "the untouched bundle does not verify")
     files = sorted(p for p in bundle.rglob("*") if p.is_file())
     for number, path in enumerate(files):
@@ -203,7 +207,7 @@ def not_replayed(bundle):
         good = (bundle / path).read_bytes()
         (bundle / path).unlink()
         os.mkfifo(bundle / path) if bad is None else (bundle / path).write_bytes(bad)
-        done = run("replay", bundle, "--node", "cafe-02", "--round", 0, "--steps", 1, "--data", SCENARIOS)
+        done = run("replay", bundle, "--node", "cafe-02", "--round", 0, "--steps", 1, "--data", bundle.parent)
         (bundle / path).unlink()
         (bundle / path).write_bytes(good)
         check(done.returncode == 3 and says in done.stderr, f"replay, {path}: {done.returncode}, {done.stderr}")
