@@ -345,7 +345,8 @@ static omm_err read_schedule(omm_coord_service_options *out, const coordinator *
 }
 
 static omm_err open_run(coordinator *c) {
-    omm_scenario_run_options options = {.scenario = c->scenario, .compute = &c->env.compute};
+    omm_scenario_run_options options = {
+        .scenario = c->scenario, .compute = &c->env.compute, .bundle = c->bundle};
     OMM_TRY(find_node_max(&options.node_max, c));
     OMM_TRY(find_begun(&options.has_begun, c));
     if (c->file.key[0]) {

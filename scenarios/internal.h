@@ -90,9 +90,10 @@ typedef struct sim_setup_options {
     /* Model and data paths start in the first of these that has the model, else in the last; ended by NULL.
      * NULL: in the scenario's own folder. */
     const char *const *base_dirs;
-    bool has_begun;                      /* as in omm_scenario_run_options */
-    bool skip_policy;                    /* do not read the gate policy: nothing will be judged */
-    bool is_control;                     /* the uncompressed twin: no codecs, losses only */
+    bool has_begun;    /* as in omm_scenario_run_options */
+    const char *begun; /* its bundle, whose policy.yaml is gone on with; or NULL */
+    bool skip_policy;  /* do not read the gate policy: nothing will be judged */
+    bool is_control;   /* the uncompressed twin: no codecs, losses only */
     const omm_scenario_run_options *own; /* a service's keys and nodes; NULL: the scenario's */
     const char *model;                   /* this file instead of the scenario's; NULL: that */
     bool skip_test;                      /* do not read the held-out file: nothing will be judged */

@@ -159,6 +159,48 @@ static omm_err replay(omm_replay_result *result, const char *node, uint32_t roun
     return err;
 }
 
+/* The policy of a run that goes on, as agreed in the bundle that lies in s_dir/`bundle`: what of it speaks of the bound. */
+static const char *bound_gone_on_with(const char *bundle) {
+    static char said[64];
+    char scenario[OMM_PATH_MAX + 32], begun[OMM_PATH_MAX + 64];
+    omm_pool *pool = NULL;
+    omm_compute compute;
+    sim_setup setup;
+    open_compute(&pool, &compute);
+    snprintf(scenario, sizeof scenario, "%s/processes.yaml", s_base);
+    snprintf(begun, sizeof begun, "%s/%s", s_dir, bundle);
+    const sim_setup_options options = {
+        .scenario = scenario, .compute = &compute, .has_begun = true, .begun = begun};
+    CHECK_OK(sim_setup_open(&setup, &options));
+    CHECK_OK(omm_buf_append(&setup.policy_yaml, "", 1));
+    const char *at = strstr((const char *)setup.policy_yaml.data, "  resamples: 2000\n");
+    CHECK(at != NULL);
+    snprintf(said, sizeof said, "%.60s", at + strlen("  resamples: 2000\n"));
+    sim_setup_close(&setup);
+    omm_compute_fini(&compute);
+    omm_pool_close(pool);
+    return said;
+}
+
+/* A run that began when no policy had a bound ends by the policy it began with, after the program was renewed; others are as they were. */
+static void test_goes_on_with_its_policy(void) {
+    static const char line[] = "  bound: \"percentile_and_t\"\n";
+    char before[OMM_PATH_MAX + 64];
+    omm_buf text;
+    omm_buf_init(&text, 1u << 16);
+    CHECK_OK(omm_bundle_file_read(&text, s_bundle, "policy.yaml"));
+    CHECK(text.size > strlen(line) &&
+          memcmp(text.data + text.size - strlen(line), line, strlen(line)) == 0);
+    snprintf(before, sizeof before, "%s/before", s_dir);
+    CHECK_OK(omm_dir_make(before));
+    CHECK(strcmp(bound_gone_on_with("before"), line) == 0); /* nothing lies there yet */
+    snprintf(before, sizeof before, "%s/before/policy.yaml", s_dir);
+    CHECK_OK(omm_file_write_fast(before, omm_bytes_of(text.data, text.size - strlen(line)), 0644));
+    CHECK(strcmp(bound_gone_on_with("before"), "") == 0);
+    CHECK(strcmp(bound_gone_on_with("bundle"), line) == 0);
+    omm_buf_fini(&text);
+}
+
 static void test_identical(void) {
     omm_replay_result result;
     CHECK_OK(replay(&result, "cafe-02", 1, 0));
@@ -600,6 +642,7 @@ int main(void) {
     CHECK(mkdtemp(s_dir) != NULL);
     snprintf(s_bundle, sizeof s_bundle, "%s/bundle", s_dir);
     simulate();
+    test_goes_on_with_its_policy();
     test_identical();
     test_judged_again();
     test_two_of_one_name();

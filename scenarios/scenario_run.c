@@ -15,7 +15,8 @@ omm_err omm_scenario_run_open(omm_scenario_run **out, const omm_scenario_run_opt
     if (!run) return omm_raise(OMM_ERR_NOMEM, "scenario");
     sim_setup_options setup = {.scenario = options->scenario,
                                .compute = options->compute,
-                               .has_begun = options->has_begun};
+                               .has_begun = options->has_begun,
+                               .begun = options->has_begun ? options->bundle : NULL};
     if (options->key) setup.own = options;
     omm_err err = sim_setup_open(&run->setup, &setup);
     if (err != OMM_OK) {

@@ -1,6 +1,7 @@
 /* setup.c - from a scenario file to everything that a run starts from. */
 #include "internal.h"
 
+#include "omm/bundle.h"
 #include "omm/file.h"
 #include "omm/mem.h"
 #include "omm/policy.h"
@@ -50,7 +51,20 @@ static void make_control(omm_scenario *s) {
     s->evaluation.generate = false;
 }
 
-static omm_err effective_policy(omm_buf *out, const omm_scenario *s, const char *dir) {
+/* A run that began when no policy had a bound goes on as it was agreed.  What is not there or not readable is told by who reads it. */
+static void keep_begun(omm_policy *policy, const char *bundle, omm_arena *arena) {
+    char path[OMM_PATH_MAX];
+    omm_policy begun = {0};
+    if (!bundle || omm_bundle_file_find(path, NULL, bundle, "policy.yaml") != OMM_OK ||
+        omm_config_load(&begun, omm_policy_fields, path, arena) != OMM_OK ||
+        begun.bootstrap.has_bound)
+        return;
+    policy->bootstrap.has_bound = false;
+    policy->bootstrap.bound = OMM_BOUND_PERCENTILE;
+}
+
+static omm_err effective_policy(omm_buf *out, const omm_scenario *s, const char *dir,
+                                const char *begun) {
     omm_policy policy;
     omm_policy_default(&policy);
     omm_arena arena;
@@ -61,6 +75,7 @@ static omm_err effective_policy(omm_buf *out, const omm_scenario *s, const char 
         err = omm_path_join(path, dir, s->policy);
         if (err == OMM_OK) err = omm_policy_load(&policy, path, &arena);
     }
+    keep_begun(&policy, begun, &arena);
     if (err == OMM_OK) err = omm_config_write(out, omm_policy_fields, &policy);
     omm_arena_fini(&arena);
     return err;
@@ -161,7 +176,7 @@ static omm_err open_all(sim_setup *setup, const sim_setup_options *options) {
     setup->run_seed = omm_seed_from_u64(setup->scenario.seed);
     OMM_TRY(omm_scenario_write(&setup->scenario_yaml, &setup->scenario));
     if (!options->skip_policy)
-        OMM_TRY(effective_policy(&setup->policy_yaml, &setup->scenario, dir));
+        OMM_TRY(effective_policy(&setup->policy_yaml, &setup->scenario, dir, options->begun));
     OMM_TRY(enroll(setup));
     OMM_TRY(fill_config(setup, options, find_base(options, dir, setup->scenario.model)));
     if (options->own) use_own(&setup->config, &setup->scenario, options->own);

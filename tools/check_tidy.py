@@ -3,7 +3,7 @@
 
 usage: check_tidy.py SOURCE_DIR BUILD_DIR [PART OF]
 PART of OF parts: one file at a time; the analyzer follows PART_NODES states of a function, and leaves out tests, which run under sanitizers.
-Else all files, on all processors, with the analyzer's own limit, which is over twenty times that.
+Else all files, on all processors, with the analyzer's own limit, which is over forty times that.
 
 A file whose inputs are unchanged since its last clean run is not linted again: the stamp is a digest over the file, every
 header that it includes (as Ninja knows them from the build; else all of the project), .clang-tidy, the compile command and the
@@ -15,7 +15,7 @@ import llvm_tool
 
 root, build = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
 clang_tidy = llvm_tool.find_or_skip("clang-tidy")
-PART_NODES = 10000
+PART_NODES = 5000
 stamps = pathlib.Path(os.environ.get("OMM_TIDY_STAMPS") or root / "build" / "tidy-stamps")
 stamps.mkdir(parents=True, exist_ok=True)
 version = subprocess.run([clang_tidy, "--version"], capture_output=True).stdout

@@ -18,8 +18,9 @@ typedef struct omm_scenario_run omm_scenario_run;
 typedef struct omm_scenario_run_options {
     const char *scenario; /* path */
     const omm_compute *compute;
-    bool
-        has_begun; /* the run that goes on keeps what no new one may have (omm_scenario_load_begun) */
+    /* The run that goes on keeps what no new one may have (omm_scenario_load_begun); in `bundle` lies what was agreed (NULL: nothing yet). */
+    bool has_begun;
+    const char *bundle;
     const omm_key *key; /* of the coordinator; NULL: the scenario's keys, and the rest is ignored */
     omm_seed run_seed;
     const omm_run_enrolled *nodes;
