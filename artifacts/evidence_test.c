@@ -371,7 +371,7 @@ static void test_bad_utf8(void) {
                            .generated = true,
                            .reply = "a\xff"
                                     "b\xc3"
-                                    "\xf0\x9f\x98\x80\xed\xa0\x80"};
+                                    "\xf0\x9f\x98\x80\xed\xa0\x80\xe2\x82\xac!"};
     omm_buf out;
     omm_arena arena;
     omm_buf_init(&out, 4096);
@@ -381,7 +381,7 @@ static void test_bad_utf8(void) {
     CHECK_OK(omm_eval_record_parse(&back, &arena, omm_buf_view(&out)));
     CHECK(strcmp(back.reply, "a\xef\xbf\xbd"
                              "b\xef\xbf\xbd\xf0\x9f\x98\x80"
-                             "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd") == 0);
+                             "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xe2\x82\xac!") == 0);
     row.nll = 1.0 / 0.0;
     CHECK_ERR(omm_eval_record_write(&out, &row), OMM_ERR_NUMERIC);
     omm_arena_fini(&arena);

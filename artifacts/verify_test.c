@@ -47,6 +47,11 @@ static void test_good(const kit *k) {
     CHECK_OK(omm_json_get_bool(&passed, json, "passed"));
     CHECK(passed);
     json_decref(json);
+    omm_buf_clear(&text);
+    CHECK_OK(omm_verify_report_text(&text, &(omm_verify_report){0})); /* of what is no bundle */
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    CHECK(strstr((const char *)text.data, "run         unknown\nrun digest  unknown\n"
+                                          "signer      unknown (signer not pinned)\n"));
     omm_buf_fini(&text);
     omm_verify_report_fini(&r);
 }

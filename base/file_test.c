@@ -257,6 +257,7 @@ static void write_refuses_what_is_no_file(void) {
 
 static void stale_temporary_does_not_stand_in_the_way(void) {
     CHECK_OK(omm_dir_make(at("stale")));
+    CHECK_OK(omm_file_write(at("stale/a"), omm_bytes_str("old"), 0644)); /* else none is needed */
     char name[200];
     for (unsigned i = 0; i < 60; i++) { /* the serial is somewhere among the first 60 */
         snprintf(name, sizeof name, "stale/a.tmp.%ld.%u", (long)getpid(), i);
@@ -608,7 +609,9 @@ static void nesting_is_limited(void) {
     CHECK_OK(omm_dir_walk(at("n"), note, &s)); /* 64 levels below the root */
     CHECK_OK(omm_path_join(path, path, "d"));
     CHECK_OK(omm_dir_make(path));
+    CHECK_OK(omm_file_write_fast(at("n/a"), omm_bytes_str("."), 0644));
     CHECK_ERR(omm_dir_walk(at("n"), note, &s), OMM_ERR_TOO_BIG);
+    CHECK_EQ(s.text[0], 0); /* nothing was told of what cannot be told whole */
     CHECK_ERR(omm_dir_remove(at("n")), OMM_ERR_IO);
     CHECK_OK(omm_dir_remove(at("n/d")));
     CHECK_OK(omm_dir_remove(at("n")));

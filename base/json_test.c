@@ -52,6 +52,8 @@ static void canonical_spelling(void) {
     }
 }
 
+enum { VALUES = 12000001 }; /* one more than there may be */
+
 /* OMM_JSON_BYTES_MAX of "[]," would become gigabytes. */
 static void counts_are_limited(void) {
     size_t size = (size_t)6 << 20;
@@ -69,6 +71,14 @@ static void counts_are_limited(void) {
     CHECK_OK(omm_json_parse(&value, omm_bytes_of(text, size), "test"));
     json_decref(value);
     omm_free(text);
+    char *const values = omm_alloc(VALUES, 1); /* each kind of sign counts */
+    CHECK(values);
+    for (const char *sign = ",:"; *sign; sign++) {
+        memset(values, *sign, VALUES);
+        CHECK_ERR(omm_json_parse(&value, omm_bytes_of(values, VALUES), "test"), OMM_ERR_TOO_BIG);
+        CHECK_ERR(omm_json_parse(&value, omm_bytes_of(values, VALUES - 1), "test"), OMM_ERR_FORMAT);
+    }
+    omm_free(values);
 }
 
 static void pretty_spelling(void) {

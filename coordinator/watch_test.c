@@ -399,12 +399,20 @@ static void test_doing(void) {
     see(&f);
     f.facts.status.state = OMM_COORD_OPEN;
     for (size_t i = 0; i < NODES; i++) f.nodes[i].status = cases[i].status;
+    f.nodes[1].status.accepted = 11;
+    f.nodes[1].status.refused = 12;
+    f.nodes[1].up = 13;
+    f.nodes[1].down = 14;
     CHECK_OK(watch_status_text(&f.text, &f.seen));
     CHECK_OK(omm_json_parse(&root, omm_buf_view(&f.text), "status.json"));
     for (size_t i = 0; i < NODES; i++) {
         const json_t *node = json_array_get(json_object_get(root, "nodes"), i);
         CHECK_EQ(strcmp(json_string_value(json_object_get(node, "is")), cases[i].is), 0);
     }
+    static const char *const counts[] = {"accepted", "refused", "up", "down"};
+    const json_t *second = json_array_get(json_object_get(root, "nodes"), 1);
+    for (int i = 0; i < 4; i++)
+        CHECK_EQ(json_integer_value(json_object_get(second, counts[i])), 11 + i);
     json_decref(root);
     teardown(&f);
 }
@@ -525,6 +533,7 @@ static void test_brief(void) {
     CHECK(!has(&f, "last error"));
     CHECK_EQ(brief(&f, "last_error", NULL), -1);
     CHECK_EQ(brief(&f, "refusals", "requests"), 0);
+    CHECK_EQ(brief(&f, "refusals", "submissions"), 0);
     watch_trouble(f.watch, "disk \xff full");
     watch_stage(f.watch, 12000, 588999);
     see(&f);

@@ -359,7 +359,8 @@ static void yarn_mixes(void) {
                   23}, /* 64 log(4096 / (2 pi 32)) / (2 log 10000) = 10.47; 22.51 */
                  {32768, 8.0, 32.0, 1.0, 17, 30},  /* 17.69; 29.73 */
                  {131072, 2.0, 16.0, 2.0, 24, 33}, /* 24.92; 32.14 */
-                 {131072, 2.0, 2.0, 2.0, 32, 33}}; /* of one place: a step */
+                 {131072, 2.0, 2.0, 2.0, 32, 33},  /* of one place: a step */
+                 {4, 4.0, 32.0, 1.0, 0, 0.001}};   /* of no width: all waves are longer */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const omm_model model = {.dims = {.head_dim = ROTATED,
                                           .rotated = ROTATED,

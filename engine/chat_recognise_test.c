@@ -511,7 +511,7 @@ static const published s_texts[] = {
     {"ChatML behind the end of such a branch",
      OMM_CHAT_CHATML,
      {.marks = {CHATML_MARKS},
-      .jinja = "{% if false %}x{% endif %}{{ '<|im_start|>' + role + '\\n' + content }}"},
+      .jinja = "{% if false %}{{ x }}{% endif %}{{ '<|im_start|>' + role + '\\n' + content }}"},
      false},
     {"ChatML behind an escaped quote",
      OMM_CHAT_CHATML,

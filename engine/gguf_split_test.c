@@ -213,6 +213,7 @@ static void names(void) {
     CHECK_ERR(omm_gguf_open(&g, "x.gguf"), OMM_ERR_FORMAT); /* too short for a number */
     CHECK_ERR(omm_gguf_open(&g, part_name(2, PARTS)), OMM_ERR_NOT_FOUND);
     all_wrong("split.count", 0, OMM_ERR_FORMAT, "split.count is 0");
+    all_wrong("split.count", OMM_GGUF_PARTS_MAX + 1, OMM_ERR_TOO_BIG, "at most 1024");
     all_wrong("split.count", 4000000000u, OMM_ERR_TOO_BIG, "at most 1024");
     all_wrong("split.tensors.count", 4, OMM_ERR_MISMATCH, "5 tensors");
     write_text_count(other);

@@ -274,6 +274,10 @@ static const texts s_open[] = {
     {"{" NAMED ", 'additionalProperties': " STRING ", 'then': {'properties': {'a': " INTEGER "}}}",
      {"{'a': 'y'}", "{'a': 1}", "{'b': 'x'}"},
      {"{'a': null}", "{'b': 1}"}},
+    {"{" NAMED ", 'additionalProperties': " STRING ", 'allOf': [{'properties': {'c': " NULLS
+     "}}, {'additionalProperties': true}]}",
+     {"{'c': null}", "{'b': 'x'}"},
+     {"{'c': 1}", "{'b': 1}"}},
     {"{" NAMED ", 'patternProperties': {'^x': " INTEGER "}, 'dependentSchemas': {'name': "
      "{'properties': {'a': " INTEGER "}}}}",
      {"{'a': 'y'}"},

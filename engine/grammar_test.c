@@ -246,6 +246,8 @@ static const texts s_texts[] = {
     {"{\"type\": \"integer\", \"exclusiveMinimum\": 1.0, \"exclusiveMaximum\": 4.0}",
      {"2", "3"},
      {"1", "4"}},
+    {"{\"type\": \"number\", \"minimum\": 0}", {"0", "-0", "0.5"}, {"-1", "-0.5"}},
+    {"{\"type\": \"number\", \"exclusiveMinimum\": 0}", {"0.5", "1"}, {"0", "-0", "-1"}},
     {"{\"type\": \"number\", \"minimum\": 0.1, \"exclusiveMaximum\": 1.5}",
      {"0.1", "0.100000001", "0.2", "1", "1.0", "1.499999999", "1.10"},
      {"0", "0.0", "0.09", "1.5", "1.50", "1.6", "2", "10", "-0.5", "1e0", "0.1000000001", "1.",
@@ -336,6 +338,7 @@ static const texts s_texts[] = {
      {"\"\"", "\"abcd\"", "\"A\"", "\"\\t\"", "\"\\u0061\"", "\"\\/\"", "\"\\u0009\"", "\"\n\"",
       "\"\xc3\xa8\"", "\"\xe2\x82\xad\"", "\"\xf0\x9f\x98\x81\"", "\"\\u00e9\"", "\"a", "1",
       "null"}},
+    {"{\"pattern\": \"^[a\\\\\\\\]$\"}", {"\"a\"", "\"\\\\\""}, {"\"\\\"\"", "\"\\u0061\""}},
     {"{\"pattern\": \"^.+$\"}",
      {"\"\xe0\xa0\x80\xed\x9f\xbf\xf0\x90\x80\x80\xf4\x8f\xbf\xbf\""},
      {"\"\xc0\x80\"", "\"\xe0\x9f\xbf\"", "\"\xed\xa0\x80\"", "\"\xf4\x90\x80\x80\"",
@@ -563,6 +566,8 @@ static void test_early(void) {
         {"{\"pattern\": \"^a+$\", \"maxLength\": 2}", "\"aaa", 3},
         {"{\"pattern\": \"^a(?:bcd)?$\", \"maxLength\": 3}", "\"ab", 2},
         {"{\"format\": \"date\"}", "\"2023-02-29", 10},
+        {"{\"type\": \"integer\", \"minimum\": 0}", "-1", 0},
+        {"{\"type\": \"number\", \"exclusiveMinimum\": 0}", "-0", 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         omm_grammar *g = NULL;

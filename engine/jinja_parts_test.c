@@ -1,5 +1,5 @@
 /* jinja_parts_test.c - templates taken apart as Jinja reads them; and those that are not. */
-#include "jinja_parts.h"
+#include "jinja_shape.h"
 
 #include "omm/mem.h"
 #include "omm_test.h"
@@ -195,6 +195,17 @@ static void test_memory(void) {
     CHECK(nth > 3);
 }
 
+/* What begins and what ends a text do not share letters. */
+static void test_between(void) {
+    bool found = false;
+    CHECK_EQ(jinja_between(&found, omm_bytes_str("a'b'"), "a'", "'").size, 1);
+    CHECK(found);
+    CHECK_EQ(jinja_between(&found, omm_bytes_str("a''"), "a'", "'").size, 0);
+    CHECK(found);
+    CHECK_EQ(jinja_between(&found, omm_bytes_str("a'"), "a'", "'").size, 0);
+    CHECK(!found);
+}
+
 int main(void) {
     test_space();
     test_comments();
@@ -203,6 +214,7 @@ int main(void) {
     test_statements();
     test_unreadable();
     test_limits();
+    test_between();
     test_memory();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

@@ -147,8 +147,7 @@ static omm_err init(omm_kv *kv, omm_kv_type type, uint32_t kv_heads, uint32_t he
     omm_kv r;
     shape(&r, type, kv_heads, head_dim);
     const size_t blocks = ((size_t)positions_max + OMM_KV_BLOCK - 1) / OMM_KV_BLOCK;
-    if (blocks * OMM_KV_BLOCK > UINT32_MAX ||
-        blocks * OMM_KV_BLOCK * kv_heads * r.dim_padded > KV_ELEMENTS_MAX)
+    if (blocks * OMM_KV_BLOCK * kv_heads * r.dim_padded > KV_ELEMENTS_MAX)
         return omm_raise(OMM_ERR_TOO_BIG, "cache of %u positions x %u heads x %u: over %zu values",
                          positions_max, kv_heads, head_dim, KV_ELEMENTS_MAX);
     r.positions_max = (uint32_t)(blocks * OMM_KV_BLOCK);

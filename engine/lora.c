@@ -28,16 +28,11 @@ const char *omm_lora_target_tensor(omm_lora_target target) {
 }
 
 static omm_err check_spec(const omm_lora_spec *spec, const omm_lora_shape *shape) {
-    if (spec->rank < 1 || spec->rank > OMM_LORA_RANK_MAX)
-        return omm_raise(OMM_ERR_CONFIG, "LoRA rank %u, accepted are 1 to %u", spec->rank,
-                         OMM_LORA_RANK_MAX);
+    OMM_TRY(lora_check_pair((omm_lora_pair){.rank = spec->rank, .scale = 1.0f}));
     if (!isfinite(spec->alpha) || spec->alpha == 0.0f) /* zero in a file means a scale of 1 */
         return omm_raise(OMM_ERR_CONFIG, "LoRA alpha must be finite and not zero");
     if (spec->targets == 0 || (spec->targets & ~OMM_LORA_ALL_TARGETS) != 0)
         return omm_raise(OMM_ERR_CONFIG, "LoRA targets 0x%x: at least one of seven", spec->targets);
-    if (shape->layer_count < 1 || shape->layer_count > OMM_LORA_LAYERS_MAX)
-        return omm_raise(OMM_ERR_CONFIG, "LoRA on %u layers, accepted are 1 to %u",
-                         shape->layer_count, OMM_LORA_LAYERS_MAX);
     for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
         if ((spec->targets >> t & 1) != 0 && (shape->d_in[t] == 0 || shape->d_out[t] == 0))
             return omm_raise(OMM_ERR_CONFIG, "LoRA target '%s': the model has no such layer",

@@ -222,6 +222,7 @@ static void test_config_refusals(void) {
         {"\"layers_to_transform\":[0,1],\"layers_pattern\":\"h\"", OMM_ERR_UNSUPPORTED,
          "layers_pattern"},
         {"\"layers_to_transform\":[0,1],\"layers_pattern\":[\"layers\"]", OMM_OK, NULL},
+        {"\"layers_to_transform\":[0],\"target_modules\":\".*q_proj\"", OMM_OK, NULL}, /* all */
         {"\"rank_pattern\":{\"q_proj\":\"x\"}", OMM_ERR_FORMAT, "rank_pattern"},
         {"\"rank_pattern\":[]", OMM_ERR_FORMAT, "rank_pattern"},
         {"\"use_rslora\":1", OMM_ERR_FORMAT, "use_rslora"},

@@ -3,6 +3,7 @@
 #include "session_internal.h"
 #include "tiny_model.h"
 
+#include "omm/adapter.h"
 #include "omm/mem.h"
 #include "omm_test.h"
 
@@ -217,6 +218,27 @@ static void own_blocks(void) {
     close_rig(&r);
 }
 
+/* What was computed with other adapters is another text's. */
+static void other_adapters(void) {
+    const omm_lora_spec spec = {.rank = 2, .alpha = 4.0f, .targets = 1u << OMM_LORA_Q};
+    omm_adapter *adapter = NULL;
+    omm_lora lora;
+    rig r;
+    open_rig(&r, 100);
+    CHECK_OK(omm_lora_init(&lora, &spec, &r.model.lora_shape));
+    CHECK_OK(omm_adapter_open(&adapter, &r.model, &lora, 1.0f));
+    keep(&r, 1, BLOCK);
+    CHECK_OK(omm_session_set_adapters(r.b, (const omm_adapter *[]){adapter}, 1));
+    CHECK_EQ(fetch(&r, 1, 0, BLOCK), 0);
+    CHECK_OK(omm_session_set_adapters(r.a, (const omm_adapter *[]){adapter}, 1));
+    keep(&r, 1, BLOCK);
+    holds(&r, 2);
+    CHECK_EQ(fetch(&r, 1, 0, BLOCK), BLOCK);
+    close_rig(&r);
+    omm_adapter_close(adapter);
+    omm_lora_fini(&lora);
+}
+
 int main(void) {
     whole_blocks();
     least_recently_used();
@@ -224,6 +246,7 @@ int main(void) {
     many();
     passed_windows();
     own_blocks();
+    other_adapters();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }

@@ -257,6 +257,8 @@ static void faults_are_named(omm_format format) {
         CHECK_EQ(omm_matrix_pack_with(&w, pool, format, N, K, bytes), OMM_ERR_NUMERIC);
         snprintf(where, sizeof where, "row %u, column %u ", row, omm_format_block(format));
         CHECK(strstr(omm_err_sentence(), where) != NULL);
+        const bool is_scale = l || format == OMM_FORMAT_Q8_0 || format == OMM_FORMAT_Q4_0;
+        CHECK(strstr(omm_err_sentence(), is_scale ? "scale of" : "weight of") != NULL);
         CHECK(w.data == NULL);
     }
     omm_pool_close(pool);

@@ -150,7 +150,7 @@ static omm_err parse_keep(keep_rule *out, const char *text) {
 
 /* The number in blk.N.; false for tensors of no layer. */
 static bool layer_of(uint32_t *out, const char *name) {
-    if (strncmp(name, "blk.", 4) != 0 || name[4] < '0' || name[4] > '9') return false;
+    if (strncmp(name, "blk.", 4) != 0 || name[4] < '0') return false; /* strtoul would take " 1" */
     char *end = NULL;
     const unsigned long n = strtoul(name + 4, &end, 10);
     *out = (uint32_t)n;

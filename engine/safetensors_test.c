@@ -120,6 +120,7 @@ static void test_write_refusals(void) {
     two[1].name = "b";
     two[1].dims[0] = 3;
     CHECK_ERR(omm_safetensors_write(&out, two, 2), OMM_ERR_SIZE);
+    CHECK(strstr(omm_err_sentence(), "tensor 'b' of 16 bytes, its shape wants 12"));
     CHECK_ERR(omm_safetensors_write(&out, two, OMM_SAFETENSORS_TENSORS_MAX + 1), OMM_ERR_TOO_BIG);
     CHECK_EQ(out.size, 0);
     CHECK_OK(omm_safetensors_write(&out, two, 0));

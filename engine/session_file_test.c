@@ -4,6 +4,7 @@
 #include "tiny_arch.h"
 #include "tiny_model.h"
 
+#include "omm/adapter.h"
 #include "omm/mem.h"
 #include "omm/session_file.h"
 #include "omm_test.h"
@@ -372,6 +373,35 @@ static void test_nothing_else(omm_kv_type type) {
     omm_buf_fini(&got);
 }
 
+/* A cache is that of the adapters that it was made with. */
+static void test_adapters(const rig *r) {
+    const omm_lora_spec spec = {.rank = 2, .alpha = 4.0f, .targets = 1u << OMM_LORA_Q};
+    const float scales[] = {1.0f, 0.5f};
+    omm_adapter *adapters[2];
+    omm_lora lora;
+    omm_buf file;
+    CHECK_OK(omm_lora_init(&lora, &spec, &r->model.lora_shape));
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(omm_adapter_open(&adapters[i], &r->model, &lora, scales[i]));
+    omm_session *s = open_session(&r->model);
+    CHECK_OK(omm_session_set_adapters(s, (const omm_adapter *[]){adapters[0]}, 1));
+    CHECK_OK(omm_session_append(s, s_ids, LENGTH, NULL, false));
+    omm_buf_init(&file, 1 << 24);
+    save(&file, s, (omm_bytes){0});
+    CHECK_OK(load_signed(s, &file, file.size - DIGEST, false));
+    for (size_t count = 0; count < 2; count++) {
+        CHECK_OK(omm_session_set_adapters(s, (const omm_adapter *[]){adapters[1]}, count));
+        CHECK_ERR(load_signed(s, &file, file.size - DIGEST, false), OMM_ERR_MISMATCH);
+        CHECK(strstr(omm_err_sentence(), "other adapters") != NULL);
+    }
+    omm_session_close(s);
+    omm_adapter_close(adapters[0]);
+    omm_adapter_close(adapters[1]);
+    omm_adapter_close(NULL);
+    omm_lora_fini(&lora);
+    omm_buf_fini(&file);
+}
+
 int main(void) {
     rig r;
     omm_isa isa;
@@ -389,6 +419,7 @@ int main(void) {
     test_failing_disk(&r);
     test_ends(&r);
     test_type(&r);
+    test_adapters(&r);
     close_rig(&r);
     test_windows();
     test_longrope();

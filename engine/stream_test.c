@@ -115,7 +115,10 @@ static void test_architectures(void) {
         {.name = "gemma3", .window = 7},
         {.name = "phi3", .format = OMM_FORMAT_Q8_0, .window = 50}, /* fused tensors */
         {.name = "smollm3", .format = OMM_FORMAT_Q8_0},
-        {.name = "olmo2", .format = OMM_FORMAT_Q8_0, .untied = true},
+        {.name = "olmo2",
+         .format = OMM_FORMAT_Q8_0,
+         .untied = true,
+         .plain = {"blk.0."}}, /* the largest first */
         {.name = "granite", .scales = {12.0f, 0.22f, 0.1f, 8.0f}},
     };
     for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {

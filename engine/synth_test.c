@@ -229,8 +229,9 @@ static void test_refuses(void) {
     CHECK(strstr(omm_err_sentence(), "Q8_0"));
     o = (omm_synth_options){.shape = "tiny-llama", .output = "Q9_9"};
     CHECK_ERR(omm_synth_write(s_path, &o, NULL, NULL), OMM_ERR_CONFIG);
-    o = (omm_synth_options){.shape = "tiny-llama", .layers = 100000};
+    o = (omm_synth_options){.shape = "tiny-llama", .layers = 513};
     CHECK_ERR(omm_synth_write(s_path, &o, NULL, NULL), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), "513 layers: at most 512"));
     o = (omm_synth_options){.shape = "tiny-llama"};
     CHECK_ERR(omm_synth_write("/nowhere/x.gguf", &o, NULL, NULL), OMM_ERR_IO);
 }

@@ -26,7 +26,8 @@ typedef struct recipe {
     bool is_silent; /* llama: no ids of bos, eos, unknown */
     uint32_t types_missing;
     int first_type;
-    const char *key; /* of a bool, which is true */
+    const char *key;  /* of a bool, which is true */
+    const char *name; /* general.name; NULL: none */
 } recipe;
 
 /* gpt2: ids 0 .. 255 are the bytes.  llama: 0 <unk>, 1 <s>, 2 </s>, 3 .. 258 the bytes. */
@@ -65,6 +66,7 @@ static void write_vocab(omm_buf *file, const recipe *r) {
     omm_gguf_put_strings(&w, "tokenizer.ggml.tokens", texts, n);
     omm_gguf_put_array(&w, "tokenizer.ggml.token_type", OMM_GGUF_I32, types, n - r->types_missing);
     if (r->key) omm_gguf_put_bool(&w, r->key, true);
+    if (r->name) omm_gguf_put_text(&w, "general.name", r->name);
     size_t count = 0;
     for (; r->merges[count]; count++) merges[count] = omm_bytes_str(r->merges[count]);
     if (count > 0) omm_gguf_put_strings(&w, "tokenizer.ggml.merges", merges, count);
@@ -377,7 +379,9 @@ static void test_no_room(void) {
     omm_detok d = {0};
     omm_buf out;
     omm_buf_init(&out, 3);
-    CHECK_ERR(omm_tokenizer_decode(&out, t, ids, 3, OMM_DETOKENIZE_CONTINUE), OMM_ERR_TOO_BIG);
+    CHECK_OK(omm_buf_append(&out, "c", 1));
+    CHECK_ERR(omm_tokenizer_decode(&out, t, ids, 2, OMM_DETOKENIZE_CONTINUE), OMM_ERR_TOO_BIG);
+    CHECK(omm_bytes_equal(omm_buf_view(&out), omm_bytes_str("c")));
     omm_buf_clear(&out);
     CHECK_OK(omm_detok_push(&out, &d, t, L_AB, 0));
     CHECK_ERR(omm_detok_push(&out, &d, t, L_BYTE + 0xff, 0), OMM_ERR_TOO_BIG); /* U+FFFD */
@@ -476,6 +480,31 @@ static void test_refuse(const recipe *r, omm_err want) {
     CHECK_ERR(open_file(&t, omm_buf_view(&file)), want);
     CHECK(t == NULL);
     omm_buf_fini(&file);
+}
+
+/* Phi-3's marks take the white space behind them; other models' do not. */
+static void test_swallowed_space(void) {
+    recipe r = s_gpt2;
+    for (int swallows = 0; swallows < 2; swallows++) {
+        r.name = swallows ? "Phi-3 mini" : "Phi 3";
+        omm_tokenizer *t = open_recipe(&r);
+        if (swallows)
+            check(t, TEXT("a<tool> \n b"), 0, IDS('a', G_TOOL, 'b'));
+        else
+            check(t, TEXT("a<tool>\nb"), 0, IDS('a', G_TOOL, '\n', 'b'));
+        omm_tokenizer_close(t);
+    }
+}
+
+/* What the pre-tokenizer says of <s> counts where the file says nothing. */
+static void test_silent_bos(void) {
+    recipe r = s_gpt2;
+    for (int adds = 0; adds < 2; adds++) {
+        if (adds) r.pre = "llama-bpe";
+        omm_tokenizer *t = open_recipe(&r);
+        CHECK_EQ(omm_tokenizer_adds_bos(t), adds);
+        omm_tokenizer_close(t);
+    }
 }
 
 static void test_refusals(void) {
@@ -639,6 +668,8 @@ int main(void) {
     test_no_room();
     test_random_bytes();
     test_long_texts();
+    test_swallowed_space();
+    test_silent_bos();
     test_refusals();
     test_merge_without_token();
     test_merge_named_twice();

@@ -248,6 +248,9 @@ static void test_turn_of_tools(void) {
     CHECK_OK(omm_assistant_say(a, omm_bytes_str("What is 100 times 3?")));
     check_text(s.events, "call:calculator 100*3\nresult:calculator 300\ntext:It is 300.\n");
     CHECK(strncmp(s.prompt, "system:Help.|tools:[{\"type\": \"function\", ", 41) == 0);
+    CHECK(strstr(s.prompt,
+                 "\"parameters\": {\"type\": \"object\", \"properties\": {\"expression\": "
+                 "{\"type\": \"string\"}}, \"required\": [\"expression\"]}}}]|user:"));
     CHECK(strstr(s.prompt, "]|user:What is 100 times 3?|assistant:" NAMED("100*3") "|tool:300|"));
     CHECK_EQ(omm_assistant_turns(a), 5);
     omm_buf_init(&saved, 1 << 20);

@@ -582,7 +582,7 @@ static omm_err fetch_into(const char *name, omm_base_fetch_result *result, lie w
                                       .key = which == LIE_DOOR ? &node : NULL,
                                       .token = s_token,
                                       .work_bits_max = 20,
-                                      .bytes_max = 16000000000u,
+                                      .bytes_max = which == LIE_HUGE ? 16000000000u : BYTES,
                                       .answer_ms = 1000,
                                       .stall_s = s_mirror ? 600 : 1,
                                       .mirrors = &s_mirror,

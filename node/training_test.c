@@ -164,7 +164,7 @@ static void plan_of_large_adapter(const char *model_path, const char *data_path,
     omm_training_close(training);
 }
 
-/* Of 4 MiB at most, in lines that are cut to a few tokens. */
+/* Of 4 MiB at most, in lines that are cut to a few tokens; of fewer bytes than one line: what is none. */
 static omm_buf shard_of(size_t bytes) {
     static const char line[] =
         "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
@@ -173,6 +173,7 @@ static omm_buf shard_of(size_t bytes) {
     omm_buf_init(&shard, bytes);
     while (shard.size + sizeof line - 1 <= bytes)
         CHECK_OK(omm_buf_append(&shard, line, sizeof line - 1));
+    if (shard.size == 0) CHECK_OK(omm_buf_append(&shard, "{]", 2));
     return shard;
 }
 
@@ -214,6 +215,8 @@ static void plan_of_shard(const char *model_path, const char *data_path,
     CHECK_OK(training->plan(training, &plan, omm_buf_view(&recipe)));
     CHECK_ERR(run_shard(training, (size_t)4 << 20, compute), OMM_ERR_REFUSED_SIZE);
     CHECK(strstr(omm_err_sentence(), "max_memory_mb") != NULL);
+    CHECK_ERR(run_shard(training, 2, compute), OMM_ERR_REFUSED_RECIPE);
+    CHECK(strstr(omm_err_sentence(), "canary:1:"));
     CHECK_OK(run_shard(training, 4096, compute));
     omm_buf_fini(&recipe);
     omm_training_close(training);

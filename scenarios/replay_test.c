@@ -134,6 +134,9 @@ static void simulate(void) {
     check_policy();
     omm_simulate_result_fini(&result);
     CHECK_ERR(omm_simulate(&result, &options), OMM_ERR_EXISTS); /* a bundle is written once */
+    char wire[OMM_PATH_MAX];
+    CHECK_OK(omm_path_join(wire, s_bundle, "measured/wire.json"));
+    CHECK(omm_file_exists(wire));
 }
 
 static void open_compute(omm_pool **pool, omm_compute *compute) {

@@ -128,6 +128,7 @@ static void test_refusals(void) {
     refuse("rounds: 3", "rounds: 3x", "rounds");
     refuse("rounds: 3", "round_count: 3", "round_count");
     refuse("name: two", "name: ../two", "plain name");
+    refuse("home-02]", "a/b]", "population.clients: 'a/b' is no plain name");
     refuse("model: base/m.gguf", "model: ../m.gguf", "leaves the scenario's folder");
     refuse("clients: [home-01, home-02]", "clients: [home-01, home-01]", "twice");
     refuse("clients: [home-01, home-02], ", "", "no clients");

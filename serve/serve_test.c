@@ -100,6 +100,7 @@ static void test_answers(const served *s, unsigned port) {
     alone(want, sizeof want, s, "Once upon a time", 7, 24);
     ask_for(port, TEXT, "{" STORY ", \"seed\": 7, \"temperature\": 1}", 200, "choices.0.text",
             want);
+    ask_for(port, TEXT, "{\"prompt\": \"A\", \"max_tokens\": 1, \"seed\": 7}", 200, "seed", "7");
     answer a =
         served_ask(port, TEXT, "{" STORY ", \"seed\": 7, \"temperature\": 1, \"stream\": true}");
     CHECK_EQ(a.status, 200);
@@ -168,6 +169,11 @@ static void test_logprobs(unsigned port) {
     has(a.body, path, value); /* greedy: it is the likeliest */
     CHECK(value[0] == '-' && strtod(value, NULL) > -8.0);
     has(a.body, "choices.0.logprobs.text_offset.0", "0");
+    char *first = served_member(a.body, "choices.0.logprobs.tokens.0");
+    char *offset = served_member(a.body, "choices.0.logprobs.text_offset.1");
+    CHECK_EQ(strtoul(offset, NULL, 10), strlen(first)); /* ASCII */
+    free(first);
+    free(offset);
     free(chosen);
     free(value);
     answer_fini(&a);
@@ -694,6 +700,8 @@ static void test_key(served *s) {
     const unsigned port = omm_serve_port(server);
     CHECK_EQ(status_of(port, "GET /health HTTP/1.1\r\nHost: any.example\r\n" END), 200);
     CHECK_EQ(status_of(port, "GET /v1/models HTTP/1.1\r\nHost: a\r\n" END), 401);
+    CHECK_EQ(status_of(port, "POST /health HTTP/1.1\r\nHost: a\r\n" END),
+             401); /* only to be read */
 #define KEY(key) "GET /v1/models HTTP/1.1\r\nHost: a\r\nAuthorization: " key "\r\n" END
     CHECK_EQ(status_of(port, KEY("Bearer sesame")), 200);
     CHECK_EQ(status_of(port, KEY("Bearer sesame \t")), 200);
@@ -923,6 +931,14 @@ static void test_options(const served *s) {
     o = s->options;
     o.listen = "nowhere";
     CHECK_ERR(omm_serve_open(&server, &o), OMM_ERR_CONFIG);
+    char taken[32];
+    int fd = -1;
+    unsigned port = 0;
+    CHECK_OK(omm_mhd_listen(&fd, &port, "127.0.0.1:0"));
+    snprintf(taken, sizeof taken, "127.0.0.1:%u", port);
+    o.listen = taken;
+    CHECK_ERR(omm_serve_open(&server, &o), OMM_ERR_STATE);
+    close(fd);
     o = s->options;
     o.sampler.top_p = 2.0f;
     CHECK_ERR(omm_serve_open(&server, &o), OMM_ERR_CONFIG);

@@ -159,7 +159,8 @@ expect(["simulate", "scenarios/quickstart.yaml", "--threads", "0"], 2, "accepted
 expect(["verify", "/nowhere"], 2, "nowhere")
 expect(["verify", BASE], 2, "is no bundle: it has neither manifest.json nor run.json")
 expect(["replay", "/nowhere"], 2, "--node and --round")
-expect(["replay", "/nowhere", "--eval", "-r", 0], 2, "--eval is without --node, --round and --steps")
+for more in ["-r", 0], ["-n", "x"], ["--steps", 2]:
+    expect(["replay", "/nowhere", "--eval", *more], 2, "--eval is without --node, --round and --steps")
 expect(["replay", "/nowhere", "--eval"], 2, "nowhere")
 expect(["replay", "/nowhere", "-n", "x", "-r", 4294967296], 2, "--round 4294967296; accepted: a round")
 # Which option it was, and what it takes.
@@ -455,6 +456,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
         failures.append(f"synth, killed: {left}")
 expect(["inspect", "README.md"], 3, "README.md is not a GGUF file")
 expect(["pretrain", "scenarios/base/pretrain.yaml"], 2, "CONFIG and --out are needed")
+expect(["pretrain", "--out", "/tmp/x.gguf"], 2, "CONFIG and --out are needed")
 expect(["pretrain", "/nowhere.yaml", "--out", "/tmp/x.gguf"], 2, "/nowhere.yaml")
 expect(["pretrain", "README.md", "--out", "/tmp/x.gguf"], 2, "README.md:")
 expect(["pretrain", "scenarios/base/pretrain.yaml", "--out", "/tmp/x.gguf", "--resume"], 2, "needs --checkpoint")
@@ -1011,6 +1013,10 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         flops = speed["median"] * report["flop_per_token"]
         if abs(one["flops"] / flops - 1) > 1e-9 or abs(one["share_of_fma"] * one["fma_flops"] / flops - 1) > 1e-9:
             failures.append(f"bench --train: {flops} FLOP/s: {one}")
+        # of a layer's 589,824 parameters: the second again without its last product, the first's q, k and v no further
+        for part, flop in ("forward", 2 * (3 * 589824 - 131072)), ("backward", 2 * (2 * 589824 - 131072)):
+            if abs(one[f"{part}_flops"] * parts[part] / (24 * flop) - 1) > 1e-6:
+                failures.append(f"bench --train: {part} takes {flop} FLOP a token: {one}")
         if not 24 / speed["max"] <= mean * 1.0001 or not mean * 0.9999 <= 24 / speed["min"] or min(parts.values()) < 0:
             failures.append(f"bench --train: parts take {mean} s: {one}")
         idle = one["idle_share_by_part"]

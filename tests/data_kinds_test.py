@@ -65,6 +65,7 @@ def array_of_lines(folder):
     done = run(*TRAIN, "-d", bad, "-o", folder / "a.gguf", "--skip-bad")
     totals = json.loads(done.stdout.splitlines()[-1])["data"]
     check((totals["examples"], totals["bad_by"]) == (2, {"messages": 1, "not JSON": 2}) and ":4:5: element 3: " in totals["bad_first"][1], f"{totals}")
+    check(totals["tokens"] > totals["longest"] >= totals["tokens"] / 2, f"the longest of two examples: {totals}")
     done = run("data", "check", bad, "-m", MODEL)
     check(done.returncode == 1 and "3 bad elements left out: not JSON (2), messages (1)" in done.stdout, done.stdout)
     for text, says in (("[" + lines[0] + ",\n" + lines[1], f"bad.json:2:{len(lines[1]) + 1}: after element 2 of the JSON array: the file ends; accepted: ',' or ']'\n"),

@@ -140,6 +140,7 @@ def run():
     live.run(MESHMIND, "coordinator", "-c", FOLDER / "coordinator.yaml", code=3, says="another process writes into")
     ctl(2, "--reason TEXT is missing", "revoke", "listed")
     ctl(2, "are accepted with invite", "status", "--count", "2")
+    ctl(2, "are accepted with invite", "status", "--expires", "2")
     ctl(2, "count: 0; accepted: 1 to 500", "invite", "--count", "0")
     made = tokens("--count", "4", "--label", "may", "--expires", "48")
     check(len(set(made)) == 4, f"{len(made)} tokens")

@@ -173,6 +173,7 @@ def still(s):
         looks += 1
         time.sleep(0.1)
     check("\nmeshmind_healthy 0\n" in s.ask("/metrics")[1], "meshmind_healthy is not 0")
+    check(looks > 2, f"two more attempts at the round within {looks} looks: it is to rest 5 s after each")
     adapters.unlink()
     aside.rename(adapters)
     known = len(s.log("coordinator"))

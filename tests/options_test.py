@@ -49,6 +49,7 @@ for more, says in ((["--draft", MODEL, "--lookup"], "--draft or --lookup: one of
                    (["--stop", "a", "--stop", "", "--chat"], "a stop text of 0 bytes"),
                    (["--stop", "a"] * 33, "--stop TEXT: 'a'; accepted: at most 32 of them"),
                    (["--stop", ""], "a stop text of 0 bytes"),
+                   (["--chat=1"], "this option takes no value: '--chat=1'"), (["--lora", "/nowhere"] * 9, "--lora: 9 adapters; at most 8 at once"),
                    (["--session", "/nowhere", "--chat"], "--session continues a text")):
     refused([*GENERATE, *more, "x"], says)
 for more, says in ((["--docs", "/nowhere"], "/nowhere"), (["--top-k", 5], "--top-k: nothing is drawn at temperature 0"),
@@ -116,6 +117,12 @@ found.check(done.returncode == 2 and "--window 600: the context holds 512; -c ta
 with tempfile.TemporaryDirectory(prefix="omm-options-") as folder:
     refused(["chat", "--no-notes"], "give -m FILE: there is no scenarios/base/openmeshmind-tiny-F16.gguf here", stdin="Hi\n", cwd=folder)
 
+# What a limit lowers is said: the cache's type, its positions and the layers in memory.
+least = re.search(r"the least is (\d+) MB", run(*GENERATE, "-n", 1, "--max-memory-mb", 1, "x").stderr)
+done = run(*GENERATE, "-n", 1, "--max-memory-mb", least[1] if least else 1, "x")
+found.check(done.returncode == 0 and re.search(r"; cache q8_0 instead of f16, \d+ instead of 512 positions, \d+ layers streamed for \d+ MB\n", done.stderr),
+            f"generate within the least: {done}")
+
 # The plan is said before loading: of a model whose last weights are no numbers it comes first, then what is wrong with them.
 with tempfile.TemporaryDirectory(prefix="omm-options-") as folder:
     damaged = pathlib.Path(folder) / "damaged.gguf"
@@ -137,7 +144,7 @@ def circles(*how):
 
 plain, texts = circles(), {}
 for how in (["--frequency-penalty", 0.8], ["--presence-penalty", 1.5], ["--repeat-penalty", 1.4], ["--repeat-penalty", 1.4, "--repeat-last-n", 4],
-            ["--frequency-penalty", 0.5, "--repeat-penalty", 1.2, "--temp", 1.5, "--seed", 5]):
+            ["--frequency-penalty", 0.5, "--repeat-penalty", 1.2, "--temp", 1.5, "--seed", 1 << 40]):
     texts[" ".join(map(str, how))] = ids = circles(*how)
     for more in ["--lookup"], ["--draft", MODEL]:
         found.check(circles(*how, *more) == ids, f"{how}: {more} changes the text")

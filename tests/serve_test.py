@@ -433,7 +433,7 @@ def test_options(folder):
     key.chmod(0o644)
     m = ["-m", MODEL]
     refused("which model")
-    refused("--queue 70000: accepted are 0 to 65536", *m, "--queue", "70000")
+    refused("--queue 65537: accepted are 0 to 65536", *m, "--queue", "65537")
     refused("--connections 0: accepted are 1 to 16384", *m, "--connections", "0")
     refused(r"--lora x=: accepted is \[NAME=\]FILE\[=X\]", *m, "--lora", "x=")
     for text, words in (("a b\n", "printable ASCII"), ("\r\n", "first line is empty")):

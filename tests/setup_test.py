@@ -136,6 +136,10 @@ def asks_for_the_invitation(home):
     check(f'token: "{TOKEN}"' in home.config.read_text() and TOKEN[7:] not in said, said)
     said = home.run(*home.full("--replace"))
     check("must let it in" in said and "token" not in home.config.read_text(), said)
+    for key in "own.key", home.path / "other.key":
+        home.run(*home.full("--replace", "--key", key))
+        key = home.path / key
+        check(key.is_file() and f'key: "{key}"' in home.config.read_text(), f"--key {key}: {home.config.read_text()}")
 
 
 def reads_without_a_model(home):
