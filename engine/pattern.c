@@ -459,8 +459,9 @@ omm_err pattern_add(uint32_t *start, pattern_table *t, const char *expression, u
 
 const pattern_edge *pattern_find(const pattern_table *t, uint32_t state, uint32_t low,
                                  uint32_t high, uint32_t room) {
-    const pattern_edge *list = t->edges + t->states[state].first;
     uint32_t from = 0, to = t->states[state].count;
+    if (to == 0) return NULL; /* the table may have no edge at all: what matches nothing but "" */
+    const pattern_edge *list = t->edges + t->states[state].first;
     while (from < to) {
         const uint32_t middle = from + (to - from) / 2;
         if (list[middle].high < low)
