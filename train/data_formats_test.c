@@ -810,7 +810,7 @@ static void documents_of_texts(void) {
     CHECK(strstr(omm_err_sentence(), "one.txt: no example to learn from: what is") && !data);
 }
 
-/* Of some clients a stream has the same as memory. */
+/* Of some clients a stream has the same as memory; what is wrong in a line of another client is not looked for. */
 static void streams_of_clients(void) {
     char path[128];
     const char *const wanted[] = {"a", "c"};
@@ -818,7 +818,8 @@ static void streams_of_clients(void) {
     o.clients = wanted;
     o.client_count = 2;
     write_file(path, "clients.jsonl",
-               omm_bytes_str(OF_CLIENT("c") OF_CLIENT("b") OF_CLIENT("a") OF_CLIENT("c")));
+               omm_bytes_str(OF_CLIENT("c") OF_CLIENT(
+                   "b") "{\"client\": \"b\", \"prompt\": 7}\n" OF_CLIENT("a") OF_CLIENT("c")));
     omm_dataset *memory = NULL, *stream = NULL;
     CHECK_OK(omm_dataset_load(&memory, path, s_tokenizer, &o));
     CHECK_OK(omm_dataset_stream(&stream, path, s_tokenizer, &o));
