@@ -3,6 +3,7 @@
 #include "options.h"
 
 #include "omm/audit_log.h"
+#include "omm/json.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,6 +16,16 @@
     "--json` "                                                                                     \
     "says it as audit_head)\n"
 
+static omm_err print_json(json_t *taken) {
+    omm_buf text;
+    omm_buf_init(&text, 1u << 16);
+    omm_err err = taken ? omm_json_write(&text, taken) : omm_raise(OMM_ERR_NOMEM, "JSON");
+    json_decref(taken);
+    if (err == OMM_OK) printf("%.*s", (int)text.size, (const char *)text.data);
+    omm_buf_fini(&text);
+    return err;
+}
+
 static omm_err print_check(const omm_audit_check *check, bool is_known, bool json) {
     char head[OMM_DIGEST_HEX_SIZE];
     omm_digest_hex(head, &check->head);
@@ -26,16 +37,16 @@ static omm_err print_check(const omm_audit_check *check, bool is_known, bool jso
         if (!is_known) printf(LAST_BELIEVED);
         return OMM_OK;
     }
-    omm_buf text;
-    omm_buf_init(&text, 4096);
-    json_t *root = json_pack("{s:i,s:I,s:s,s:s,s:s,s:b}", "schema_version", 1, "entries",
-                             (json_int_t)check->entries, "first", check->first, "last", check->last,
-                             "head", head, "has_known_head", (int)check->has_known);
-    omm_err err = root ? omm_json_write(&text, root) : omm_raise(OMM_ERR_NOMEM, "JSON");
-    json_decref(root);
-    if (err == OMM_OK) printf("%.*s", (int)text.size, (const char *)text.data);
-    omm_buf_fini(&text);
-    return err;
+    return print_json(json_pack("{s:i,s:b,s:I,s:s,s:s,s:s,s:b}", "schema_version", 1, "holds", 1,
+                                "entries", (json_int_t)check->entries, "first", check->first,
+                                "last", check->last, "head", head, "has_known_head",
+                                (int)check->has_known));
+}
+
+/* What stderr says, too, for who reads the object alone. */
+static omm_err print_broken(const char *why) {
+    return print_json(
+        json_pack("{s:i,s:b,s:o}", "schema_version", 1, "holds", 0, "reason", omm_json_text(why)));
 }
 
 static omm_err verify(bool *holds, const char *path, const char *head, bool json) {
@@ -72,7 +83,7 @@ int coordinator_audit(int argc, char **argv) {
     omm_err err = verify(&holds, args[1], head, json);
     if (err == OMM_ERR_FORMAT) {
         (void)cli_fail("coordinator audit", err);
-        return CLI_EXIT_FAILED;
+        err = json ? print_broken(omm_err_sentence()) : OMM_OK;
     }
     if (err != OMM_OK) return cli_fail("coordinator audit", err);
     return holds ? CLI_EXIT_PASS : CLI_EXIT_FAILED;

@@ -25,6 +25,9 @@ static omm_err parse_trust(omm_public_key *out, const char *text) {
             text);
     omm_buf_init(&file, KEY_FILE_BYTES_MAX);
     omm_err err = omm_file_read(&file, text);
+    if (err != OMM_OK && err != OMM_ERR_NOMEM) /* a folder, something large, no rights */
+        err = omm_raise(OMM_ERR_USAGE, "--trust: %s; accepted: a file with a minisign public key",
+                        omm_err_sentence());
     if (err == OMM_OK) {
         size_t end = file.size;
         while (end && (file.data[end - 1] == '\n' || file.data[end - 1] == '\r')) end--;

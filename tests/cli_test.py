@@ -41,8 +41,8 @@ def first_said(path, pattern):
     process.communicate(timeout=100)
 
 
-def expect(args, code, says, stream="stderr"):
-    done = run(*args)
+def expect(args, code, says, stream="stderr", meshmind=MESHMIND):
+    done = run(*args, meshmind=meshmind)
     text = getattr(done, stream)
     if done.returncode != code or not re.search(says, text):
         failures.append(f"{' '.join(map(str, args))}: exit {done.returncode} (wanted {code}), "
@@ -285,7 +285,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     (folder / "copied.yaml").write_text(shipped)
     expect(["simulate", folder / "copied.yaml"], 2, rf"{folder}/copied.yaml: model: there is no {folder}/base/openmeshmind-tiny-F16.gguf")
     (folder / "zoe.yaml").write_text(re.sub(r"\[home-01.*?\]", "[zoe]", shipped.replace(" base/", f" {BASE}/")))
-    expect(["simulate", folder / "zoe.yaml"], 2, "train: .*no example of client 'zoe'; it has cafe-01, cafe-02, .*\\.\\.\\.")
+    expect(["simulate", folder / "zoe.yaml"], 2, "train: .*no example of client 'zoe'; it has cafe-01, cafe-02, .*\\.\\.\\.", meshmind=FASTER)
     for name in ("a.key", "b.key"):
         expect(["keygen", "--out", folder / name], 0, "public key", "stdout")
     (folder / "text.key").write_text("-----BEGIN PRIVATE KEY-----\n")
@@ -696,14 +696,14 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     bad.write_text(good.replace("rounds: 2", "rouns: 2"))
     expect(["simulate", bad], 2, r"bad\.yaml:8:1: rouns: unknown key, did you mean \"rounds\"")
     bad.write_text(good.replace("base/", f"{BASE}/").replace("cafe-02", "nobody-77"))
-    expect(["simulate", bad, "--out", folder / "x"], 2, "nobody-77")
+    expect(["simulate", bad, "--out", folder / "x"], 2, "nobody-77", meshmind=FASTER)
     here = good.replace("base/", f"{BASE}/")
     bad.write_text(here.replace("train.jsonl", "test.jsonl"))
-    expect(["simulate", bad, "--out", folder / "x"], 2, r"test.jsonl: \d+ of \d+ held-out examples, the first in line \d+, are also what \S+ trains on")
+    expect(["simulate", bad, "--out", folder / "x"], 2, r"test.jsonl: \d+ of \d+ held-out examples, the first in line \d+, are also what \S+ trains on", meshmind=FASTER)
     bad.write_text(here + "round: {accept_min: 3, select: 2}\n")
     expect(["simulate", bad, "--out", folder / "x"], 2, "round.accept_min is 3, but a round has 2 nodes at most")
     bad.write_text(here + "round: {quorum: 40}\n")
-    expect(["simulate", bad, "--out", folder / "x"], 2, r"round.quorum is 40, but there are (\d) clients, and nobody can join a simulated run; accepted: 0 .* to \1")
+    expect(["simulate", bad, "--out", folder / "x"], 2, r"round.quorum is 40, but there are (\d) clients, and nobody can join a simulated run; accepted: 0 .* to \1", meshmind=FASTER)
     bad.write_text(here)
     expect(["simulate", bad, "--seed", 2**53 + 1, "--out", folder / "x"], 2, "--seed 9007199254740993; accepted: 0 to 9007199254740992")
     bad.write_text(here.replace("seed: ", "seed: 900719925474099"))
@@ -781,6 +781,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     served.unlink()
     (folder / "other.yaml").unlink()
     expect(["verify", out, "--trust", "abc"], 2, "--trust: 'abc' is neither a key nor a file; accepted: a minisign public key of 56 base64 characters")
+    expect(["verify", out, "--trust", folder], 2, "--trust: .*; accepted: a file with a minisign public key")
     for args in (["verify", out, "--json"], ["gate", out, "--json"], ["inspect", MODEL, "--json"],
                  ["inspect", out / "final.gguf", "--json"],
                  ["replay", out, "--node", "cafe-02", "--round", "0", "--json"]):

@@ -557,6 +557,12 @@ def ctl(folder):
     audit(0, f"{len(entries)} entries(.|\n)*head {previous}", log, "--head", head)
     audit(1, "without the known head", log, "--head", "0" * 64)
     audit(2, "64 lower-case hex", log, "--head", "abc")
+    said = json.loads(audit(0, "holds", log, "--json"))
+    check(said["holds"] is True and said["entries"] == len(entries) and said["head"] == previous, f"audit --json: {said}")
+    broken = folder / "broken.jsonl"
+    broken.write_bytes(log.read_bytes().replace(b"drain", b"DRAIN", 1))
+    said = json.loads(audit(1, "does not hold the one before", broken, "--json"))
+    check(said["holds"] is False and "does not hold the one before" in said["reason"], f"audit --json of a broken log: {said}")
     check("the last line is believed" in audit(0, "the chain holds:", log), "without a head it says nothing of the last line")
     check("believed" not in audit(0, "the chain holds:", log, "--head", head), "with a head it does")
     wrong = folder / "wrong.jsonl"

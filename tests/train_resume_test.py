@@ -12,7 +12,7 @@ from live import fail, program
 
 SOURCE, MESHMIND, FASTER = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2], program(sys.argv[2:])
 BASE = SOURCE / "scenarios" / "base"
-STEPS = 24
+STEPS = 16
 COMMON = ["train", "-m", BASE / "openmeshmind-tiny-F16.gguf", "--steps", STEPS, "--rank", 2, "--batch", 48,
           "--new-tokens", 0, "--json", "--threads", 1]
 KEPT = ["--checkpoint-every", 3, "--checkpoint"]
