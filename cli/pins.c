@@ -91,19 +91,6 @@ void cli_pins_say_refused(const char *dir, const char *command) {
     fprintf(stderr, "%s: %s is not what was signed; `meshmind verify` says why\n", command, dir);
 }
 
-omm_err cli_pins_verify_all(bool *intact, char *const *dirs, int count, cli_pins *pins,
-                            const char *command) {
-    *intact = true;
-    for (int i = 0; i < count; i++) {
-        omm_verify_report report;
-        OMM_TRY(cli_pins_verify(&report, dirs[i], pins));
-        if (!report.intact) cli_pins_say_refused(dirs[i], command);
-        *intact = *intact && report.intact;
-        omm_verify_report_fini(&report);
-    }
-    return OMM_OK;
-}
-
 void cli_pins_hint(const cli_pins *pins, const char *command) {
     if (!pins->trust)
         fprintf(stderr, "%s: signer not pinned; --trust KEY makes sure who sealed it\n", command);

@@ -20,9 +20,6 @@ typedef struct cli_pins {
 /* Verify a bundle.  Errors: USAGE (it is none, or a pin is no key), those of omm_bundle_verify and of reading a file.  *report: fini
  * after OK. */
 OMM_CHECKED omm_err cli_pins_verify(omm_verify_report *report, const char *dir, cli_pins *pins);
-/* The same for each; *intact: all are what their signers said.  Those that are not are named on stderr. */
-OMM_CHECKED omm_err cli_pins_verify_all(bool *intact, char *const *dirs, int count, cli_pins *pins,
-                                        const char *command);
 /* On stderr: `dir` is not what was signed. */
 void cli_pins_say_refused(const char *dir, const char *command);
 /* On stderr, where nobody is trusted: anybody may have sealed it. */

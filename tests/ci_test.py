@@ -59,6 +59,8 @@ def bundle_that_is_none(folder, bundle):
         suites = xml.etree.ElementTree.parse(junit).getroot()
         failed = [case.get("name") for case in suites.iter("testcase") if case.find("failure") is not None]
         found.check(check in failed and suites.get("failures") == str(len(failed)), f"junit of {place.name}: {failed}, {suites.attrib}")
+    said = reads("compare of one that is none", ["compare", bundle, broken], 1)[0]
+    found.check(said.get("kind") == "omm-comparison" and said.get("refused") == [str(broken)] and "metrics" not in said, f"compare of one that is none: {said}")
     text = run("gate", broken)
     found.check(text.returncode == 1 and b"is not what was signed; `meshmind verify` says why" in text.stderr and not text.stdout, f"gate without --json: {text}")
 
