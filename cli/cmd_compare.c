@@ -2,18 +2,11 @@
 #include "commands.h"
 #include "options.h"
 #include "pins.h"
+#include "print.h"
 
 #include "omm/compare.h"
-#include "omm/json.h"
-
-#include <stdio.h>
 
 #define TEXT_BYTES_MAX (64u << 20)
-
-static omm_err print(const omm_buf *text) {
-    if (fwrite(text->data, 1, text->size, stdout) == text->size) return OMM_OK;
-    return omm_raise(OMM_ERR_IO, "cannot write to standard output");
-}
 
 /* *refused: an array of those that are not what their signers said; they are named on stderr, too. */
 static omm_err verify_all(json_t *refused, char *const *dirs, int count, cli_pins *pins) {
@@ -30,19 +23,6 @@ static omm_err verify_all(json_t *refused, char *const *dirs, int count, cli_pin
     return OMM_OK;
 }
 
-/* Instead of a comparison, so that nobody reads an empty answer as none that went wrong. */
-static omm_err print_refused(json_t *refused) {
-    json_t *root = json_pack("{s:s,s:i,s:O}", "kind", "omm-comparison", "schema_version", 1,
-                             "refused", refused);
-    omm_buf text;
-    omm_buf_init(&text, TEXT_BYTES_MAX);
-    omm_err err = root ? omm_json_write(&text, root) : omm_raise(OMM_ERR_NOMEM, "JSON");
-    if (err == OMM_OK) err = print(&text);
-    omm_buf_fini(&text);
-    json_decref(root);
-    return err;
-}
-
 static omm_err compare(char *const *dirs, int count, bool json) {
     omm_comparison comparison;
     omm_buf text;
@@ -50,7 +30,7 @@ static omm_err compare(char *const *dirs, int count, bool json) {
     omm_buf_init(&text, TEXT_BYTES_MAX);
     omm_err err =
         json ? omm_comparison_json(&text, &comparison) : omm_comparison_text(&text, &comparison);
-    if (err == OMM_OK) err = print(&text);
+    if (err == OMM_OK) err = cli_print(&text);
     omm_buf_fini(&text);
     omm_comparison_fini(&comparison);
     return err;
@@ -62,7 +42,10 @@ static omm_err run(bool *intact, char *const *dirs, int count, cli_pins *pins, b
         refused ? verify_all(refused, dirs, count, pins) : omm_raise(OMM_ERR_NOMEM, "JSON");
     *intact = json_array_size(refused) == 0;
     if (err == OMM_OK && *intact) err = compare(dirs, count, json);
-    if (err == OMM_OK && !*intact && json) err = print_refused(refused);
+    /* Instead of a comparison, so that nobody reads an empty answer as none that went wrong. */
+    if (err == OMM_OK && !*intact && json)
+        err = cli_print_json(json_pack("{s:s,s:i,s:O}", "kind", "omm-comparison", "schema_version",
+                                       1, "refused", refused));
     json_decref(refused);
     return err;
 }

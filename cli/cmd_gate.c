@@ -2,14 +2,13 @@
 #include "commands.h"
 #include "options.h"
 #include "pins.h"
+#include "print.h"
 
 #include "omm/agreement.h"
 #include "omm/bundle.h"
 #include "omm/file.h"
 #include "omm/judge.h"
 #include "omm/policy.h"
-
-#include <stdio.h>
 
 #define TEXT_BYTES_MAX (64u << 20)
 
@@ -19,17 +18,12 @@ typedef struct gate_options {
     bool unverified, json;
 } gate_options;
 
-static omm_err put(const omm_buf *text) {
-    if (fwrite(text->data, 1, text->size, stdout) == text->size) return OMM_OK;
-    return omm_raise(OMM_ERR_IO, "cannot write to standard output");
-}
-
 static omm_err print_judgement(const omm_judgement *judgement, bool json) {
     omm_buf text;
     omm_buf_init(&text, TEXT_BYTES_MAX);
     omm_err err =
         json ? omm_judgement_json(&text, judgement) : omm_judgement_text(&text, judgement);
-    if (err == OMM_OK) err = put(&text);
+    if (err == OMM_OK) err = cli_print(&text);
     omm_buf_fini(&text);
     return err;
 }
@@ -50,7 +44,7 @@ static omm_err refuse(const omm_verify_report *report, const gate_options *o) {
     omm_buf text;
     omm_buf_init(&text, TEXT_BYTES_MAX);
     omm_err err = o->json ? omm_verify_refusal_json(&text, report) : OMM_OK;
-    if (err == OMM_OK && o->json) err = put(&text);
+    if (err == OMM_OK && o->json) err = cli_print(&text);
     omm_buf_clear(&text);
     if (err == OMM_OK && o->junit) err = omm_verify_refusal_junit(&text, report);
     if (err == OMM_OK && o->junit) err = omm_file_write_fast(o->junit, omm_buf_view(&text), 0644);

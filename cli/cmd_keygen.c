@@ -2,6 +2,7 @@
  * certificate and its key. */
 #include "commands.h"
 #include "options.h"
+#include "print.h"
 
 #include "omm/file.h"
 #include "omm/json.h"
@@ -23,16 +24,8 @@ static omm_err print_key(const omm_key *key, bool json) {
         printf("public key  %s\nnode id     %s\nminisign    %s\n", hex, id, minisign);
         return OMM_OK;
     }
-    json_t *root = json_pack("{s:i,s:s,s:s,s:s}", "schema_version", 1, "public_key", hex, "node_id",
-                             id, "minisign", minisign);
-    if (!root) return omm_raise(OMM_ERR_NOMEM, "JSON");
-    omm_buf text;
-    omm_buf_init(&text, 4096);
-    omm_err err = omm_json_write(&text, root);
-    if (err == OMM_OK) printf("%.*s", (int)text.size, (const char *)text.data);
-    omm_buf_fini(&text);
-    json_decref(root);
-    return err;
+    return cli_print_json(json_pack("{s:i,s:s,s:s,s:s}", "schema_version", 1, "public_key", hex,
+                                    "node_id", id, "minisign", minisign));
 }
 
 static omm_err print_tls(const char *certificate_path, const char *key_path,
@@ -45,17 +38,9 @@ static omm_err print_tls(const char *certificate_path, const char *key_path,
                certificate_path, key_path, hex);
         return OMM_OK;
     }
-    json_t *root =
-        json_pack("{s:i,s:o,s:o,s:s}", "schema_version", 1, "certificate",
-                  omm_json_text(certificate_path), "key", omm_json_text(key_path), "sha256", hex);
-    if (!root) return omm_raise(OMM_ERR_NOMEM, "JSON");
-    omm_buf text;
-    omm_buf_init(&text, 16384);
-    omm_err err = omm_json_write(&text, root);
-    if (err == OMM_OK) printf("%.*s", (int)text.size, (const char *)text.data);
-    omm_buf_fini(&text);
-    json_decref(root);
-    return err;
+    return cli_print_json(json_pack("{s:i,s:o,s:o,s:s}", "schema_version", 1, "certificate",
+                                    omm_json_text(certificate_path), "key", omm_json_text(key_path),
+                                    "sha256", hex));
 }
 
 /* The key in `path`, the certificate in `path`.crt; neither is overwritten. */

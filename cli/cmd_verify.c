@@ -2,6 +2,7 @@
 #include "commands.h"
 #include "options.h"
 #include "pins.h"
+#include "print.h"
 
 #include <stdio.h>
 
@@ -12,8 +13,7 @@ static omm_err print_report(const omm_verify_report *report, bool json) {
     omm_buf_init(&text, TEXT_BYTES_MAX);
     omm_err err =
         json ? omm_verify_report_json(&text, report) : omm_verify_report_text(&text, report);
-    if (err == OMM_OK && fwrite(text.data, 1, text.size, stdout) != text.size)
-        err = omm_raise(OMM_ERR_IO, "cannot write to standard output");
+    if (err == OMM_OK) err = cli_print(&text);
     omm_buf_fini(&text);
     return err;
 }

@@ -1,9 +1,9 @@
 /* coordinator_audit.c - `meshmind coordinator audit verify FILE`: walk the chain of an audit log. */
 #include "coordinator_tools.h"
 #include "options.h"
+#include "print.h"
 
 #include "omm/audit_log.h"
-#include "omm/json.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,16 +16,6 @@
     "--json` "                                                                                     \
     "says it as audit_head)\n"
 
-static omm_err print_json(json_t *taken) {
-    omm_buf text;
-    omm_buf_init(&text, 1u << 16);
-    omm_err err = taken ? omm_json_write(&text, taken) : omm_raise(OMM_ERR_NOMEM, "JSON");
-    json_decref(taken);
-    if (err == OMM_OK) printf("%.*s", (int)text.size, (const char *)text.data);
-    omm_buf_fini(&text);
-    return err;
-}
-
 static omm_err print_check(const omm_audit_check *check, bool is_known, bool json) {
     char head[OMM_DIGEST_HEX_SIZE];
     omm_digest_hex(head, &check->head);
@@ -37,15 +27,15 @@ static omm_err print_check(const omm_audit_check *check, bool is_known, bool jso
         if (!is_known) printf(LAST_BELIEVED);
         return OMM_OK;
     }
-    return print_json(json_pack("{s:i,s:b,s:I,s:s,s:s,s:s,s:b}", "schema_version", 1, "holds", 1,
-                                "entries", (json_int_t)check->entries, "first", check->first,
-                                "last", check->last, "head", head, "has_known_head",
-                                (int)check->has_known));
+    return cli_print_json(json_pack("{s:i,s:b,s:I,s:s,s:s,s:s,s:b}", "schema_version", 1, "holds",
+                                    1, "entries", (json_int_t)check->entries, "first", check->first,
+                                    "last", check->last, "head", head, "has_known_head",
+                                    (int)check->has_known));
 }
 
 /* What stderr says, too, for who reads the object alone. */
 static omm_err print_broken(const char *why) {
-    return print_json(
+    return cli_print_json(
         json_pack("{s:i,s:b,s:o}", "schema_version", 1, "holds", 0, "reason", omm_json_text(why)));
 }
 

@@ -265,23 +265,23 @@ def ship_lines_of(folder, name, clients, most=None):
     (folder / name).write_text("".join(lines))
 
 
-def small(folder, name="processes", more=""):
-    """The shipped scenario of that name with the data of its clients alone, and lines that are added: its path in the folder,
+def small(folder, more=""):
+    """The scenario of real processes with the data of its clients alone, and lines that are added: its path in the folder,
     beside `base`, train.jsonl and test.jsonl.  The whole files are read in a second by a program with sanitizers."""
     if not (folder / "base").exists():
         (folder / "base").symlink_to(SOURCE / "scenarios" / "base")
-    text = (SOURCE / "scenarios" / f"{name}.yaml").read_text()
+    text = (SOURCE / "scenarios" / "processes.yaml").read_text()
     clients = re.search(r"(?m)^ +clients: \[(.*)\]$", text)[1].split(", ")
     for data in ("train.jsonl", "test.jsonl"):
         ship_lines_of(folder, data, clients)
         text = text.replace(f"base/{data}", data)
-    path = folder / f"{name}.yaml"
+    path = folder / "processes.yaml"
     path.write_text(text + more)
     return path
 
 
 def patient(folder):
-    """The scenario of real processes, with rounds that wait for every node: what shall have the simulator's digest must not
+    """The same with rounds that wait for every node: what shall have the simulator's digest must not
     miss one that came late."""
     return small(folder, more=PATIENT)
 

@@ -1,0 +1,13 @@
+/* print.h - a result on standard output, all of it or an error. */
+#ifndef CLI_PRINT_H
+#define CLI_PRINT_H
+
+#include "omm/bytes.h"
+#include "omm/json.h"
+
+/* Errors: IO. */
+OMM_CHECKED omm_err cli_print(const omm_buf *text);
+/* One line.  Takes the value, also on error; NULL counts as NOMEM.  Errors: NOMEM, NUMERIC, TOO_BIG, IO. */
+OMM_CHECKED omm_err cli_print_json(json_t *taken);
+
+#endif
