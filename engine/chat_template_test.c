@@ -330,6 +330,12 @@ static void test_indistinguishable(void) {
     CHECK_EQ(p.mask.size, 0);
     m = message(OMM_ROLE_USER, "hi /INST yes");
     CHECK_OK(omm_chat_render(&p, t, &m, 1, OMM_CHAT_ANSWER));
+    m = message(OMM_ROLE_USER, "hi <<SYS>> yes");
+    CHECK_ERR(omm_chat_render(&p, t, &m, 1, OMM_CHAT_ANSWER), OMM_ERR_UNSUPPORTED);
+    omm_tokenizer_close(t);
+    r = (vocab_recipe){.characters = true, .pre = "sarvam-moe", .jinja = r.jinja};
+    t = open_vocab(&r); /* no merge makes one of its characters, but each has a byte */
+    CHECK_OK(omm_chat_render(&p, t, &m, 1, OMM_CHAT_ANSWER));
     omm_prompt_fini(&p);
     omm_tokenizer_close(t);
 }

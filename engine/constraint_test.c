@@ -20,10 +20,14 @@ typedef struct rig {
 #define FIFTY TEN TEN TEN TEN TEN
 #define LONG FIFTY FIFTY FIFTY
 
+typedef enum vocab_kind { GPT2, LLAMA, CHARACTERS, VOCAB_KINDS } vocab_kind;
+
 /* Tokens that lie across what a grammar tells apart: quotes, escapes, halves of characters. */
-static void open_rig(rig *r, bool spm) {
+static void open_rig(rig *r, vocab_kind kind) {
     const vocab_recipe recipe = {
-        .spm = spm,
+        .spm = kind == LLAMA,
+        .characters = kind == CHARACTERS,
+        .pre = kind == CHARACTERS ? "gemma4" : NULL,
         .mark_type = TOKEN_USER,
         .marks = {"{\"a", "\": \"", "\", \"", "\"}]}", "\\ud83d\\ude", LONG}};
     r->tokenizer = open_vocab(&recipe);
@@ -354,11 +358,11 @@ static void take(omm_constraint *c, const rig *r, const char *piece) {
 }
 
 /* A token may end inside a character or an escape; the next one goes on with it. */
-static void test_pieces(const rig *r, bool spm) {
-    const char *two = spm ? "us" : "in"; /* a token of two characters */
+static void test_pieces(const rig *r, vocab_kind kind) {
+    const char *two = kind == GPT2 ? "in" : "us"; /* a token of two characters */
     omm_grammar *g = NULL;
     omm_constraint *c = open_constraint(&g, r, "{\"type\": \"string\", \"maxLength\": 2}");
-    CHECK(may(c, r, "\"") && may(c, r, " ") == spm && !may(c, r, "a"));
+    CHECK(may(c, r, "\"") && may(c, r, " ") == (kind == LLAMA) && !may(c, r, "a"));
     CHECK(may(c, r, "\": \"") &&
           !may(c, r, "\"}]}")); /* the one is a string of two, the other has three */
     take(c, r, "\"");
@@ -629,11 +633,11 @@ static void test_patterns(void) {
 }
 
 int main(void) {
-    for (unsigned spm = 0; spm < 2; spm++) {
+    for (unsigned kind = 0; kind < VOCAB_KINDS; kind++) {
         rig r;
-        open_rig(&r, spm != 0);
-        test_random(&r, 1 + spm, 120);
-        test_pieces(&r, spm != 0);
+        open_rig(&r, (vocab_kind)kind);
+        test_random(&r, 1 + kind, 120);
+        test_pieces(&r, (vocab_kind)kind);
         test_drawn(&r);
         test_many_opened(&r);
         test_memory(&r);

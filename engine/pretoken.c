@@ -1,4 +1,4 @@
-/* pretoken.c - text is cut into words by regular expressions before byte-level BPE merges.
+/* pretoken.c - text is cut into words by regular expressions before BPE merges.
  *
  * Several expressions apply one after the other: matches and the gaps between them are the pieces of
  * the next; each piece is matched as if it were the whole text.  Which expressions: pretoken_table.c.
@@ -40,13 +40,6 @@ static bool is_listed(const char *names, omm_bytes name) {
     return false;
 }
 
-/* Names that mean something else than bytes merged within words. */
-static const char *why_not(omm_bytes name) {
-    static const char characters[] = " gemma4 sarvam-moe granite-embed-multi-311m whitespace ";
-    return is_listed(characters, name) ? "merges characters, not bytes, and is not done here"
-                                       : "is not known";
-}
-
 static omm_err unknown(omm_bytes name) {
     char list[1536] = "";
     size_t used = 0;
@@ -54,9 +47,8 @@ static omm_err unknown(omm_bytes name) {
         int n = snprintf(list + used, sizeof list - used, "%s", pretoken_families[i].names + 1);
         used += (size_t)n < sizeof list - used ? (size_t)n : sizeof list - used - 1;
     }
-    return omm_raise(OMM_ERR_UNSUPPORTED, "tokenizer.ggml.pre '%.*s' %s; known are: %s",
-                     name.size < 60 ? (int)name.size : 60, (const char *)name.data, why_not(name),
-                     list);
+    return omm_raise(OMM_ERR_UNSUPPORTED, "tokenizer.ggml.pre '%.*s' is not known; known are: %s",
+                     name.size < 60 ? (int)name.size : 60, (const char *)name.data, list);
 }
 
 static omm_err compile(pretoken *p, unsigned stage, pcre2_compile_context *context) {
@@ -151,17 +143,59 @@ static omm_err split(splitter *s, unsigned stage, omm_bytes text) {
     size_t to = 0;
     bool threes = s->pre->threes >> stage & 1;
     bool joined = s->pre->joined >> stage & 1;
+    bool drops = s->pre->drops_gaps;
     for (size_t start = 0; start < text.size; start = to) {
         OMM_TRY(match(&from, &to, s, stage, text, start));
         if (to == 0) break;
-        if (!joined) OMM_TRY(pass_on(s, stage, omm_bytes_of(text.data + at, from - at)));
+        if (!joined && !drops) OMM_TRY(pass_on(s, stage, omm_bytes_of(text.data + at, from - at)));
         if (!joined) at = from;
         if (threes) OMM_TRY(cut_threes(s, stage, text, &at, from, to));
         if (joined) continue;
         OMM_TRY(pass_on(s, stage, omm_bytes_of(text.data + at, to - at)));
         at = to;
     }
-    return pass_on(s, stage, omm_bytes_of(text.data + at, text.size - at));
+    return drops ? OMM_OK : pass_on(s, stage, omm_bytes_of(text.data + at, text.size - at));
+}
+
+/* Roman numerals and circled letters have case and are no letters, so PCRE2 leaves them. */
+static void lower_numbers(uint8_t *p, size_t size) {
+    for (size_t i = 0; i + 2 < size; i++) {
+        const unsigned code = 0x2000u | (p[i + 1] & 0x3fu) << 6 | (p[i + 2] & 0x3fu);
+        const bool roman = code >= 0x2160 && code <= 0x216f;
+        const bool circled = code >= 0x24b6 && code <= 0x24cf;
+        if (p[i] != 0xe2 || (!roman && !circled)) continue;
+        const unsigned small = code + (roman ? 16 : 26);
+        p[i + 1] = (uint8_t)(0x80 | (small >> 6 & 0x3f));
+        p[i + 2] = (uint8_t)(0x80 | (small & 0x3f));
+    }
+}
+
+omm_err pretoken_lower(omm_buf *out, const pretoken *p, omm_bytes text) {
+    uint8_t *to = NULL;
+    const size_t before = out->size;
+    PCRE2_SIZE size = text.size + text.size / 2 + 1; /* U+023A of two bytes becomes three */
+    int error = 0;
+    PCRE2_SIZE at = 0;
+    pcre2_compile_context *context = pcre2_compile_context_create(p->context);
+    pcre2_code *all = context ? pcre2_compile((PCRE2_SPTR) "(?s).+", PCRE2_ZERO_TERMINATED,
+                                              PCRE2_UTF | PCRE2_UCP, &error, &at, context)
+                              : NULL;
+    omm_err err = all ? omm_buf_extend(out, &to, size)
+                      : omm_raise(OMM_ERR_NOMEM, "tokenizer: memory for small letters");
+    if (err == OMM_OK) {
+        int n = pcre2_substitute(all, text.data, text.size, 0,
+                                 PCRE2_SUBSTITUTE_EXTENDED | PCRE2_NO_UTF_CHECK, NULL, NULL,
+                                 (PCRE2_SPTR) "\\L$0", PCRE2_ZERO_TERMINATED, to, &size);
+        if (n == PCRE2_ERROR_NOMEMORY)
+            err = omm_raise(OMM_ERR_NOMEM, "tokenizer: small letters of %zu bytes", text.size);
+        else
+            OMM_ASSERT(n >= 0);
+        out->size = err == OMM_OK ? before + size : before;
+        if (err == OMM_OK) lower_numbers(to, size);
+    }
+    pcre2_code_free(all);
+    pcre2_compile_context_free(context);
+    return err;
 }
 
 omm_err pretoken_split(const pretoken *p, omm_bytes text, pretoken_each each, void *ud) {

@@ -8,9 +8,8 @@
  *   &&       of Kimi-K2, which PCRE2 lacks, as the complement of what is left out;
  *   (?=(\d{3})+(?!\d)) and its like, which looks ahead from every digit, as runs that are then cut in
  *            threes from the right: the published form takes the square of the digits' number.
- * Not here: gemma4, sarvam-moe and granite-embed-multi-311m merge characters, with U+2581 for a space, over a whole
- * line; whitespace merges characters too.  The embedding models among the others put separators around each text,
- * which are no matter of words: they are not added.
+ * The last families before default merge characters, not bytes: with U+2581 for a space over a whole line, or between
+ * white space.  Embedding models put separators around each text, which are no matter of words: they are not added.
  * No expression may look at a character more often than a constant number of times, however the
  * text is made: pretoken_test.c measures it.  So \s+$ and \d+\b begin where a run begins.
  */
@@ -218,6 +217,23 @@ const pretoken_family pretoken_families[] = {
                    "[\\p{P}!-/:-@\\[-`{-~]", GPT2},
       .stage_count = 6,
       .adds_bos = true}},
+    {" gemma4 granite-embed-multi-311m ",
+     {.name = "gemma4",
+      .patterns = {"[^\\n]+|[\\n]+"},
+      .stage_count = 1,
+      .adds_bos = true,
+      .always_bos = true,
+      .characters = true,
+      .marks = true,
+      .whole_lines = true}},
+    {" sarvam-moe ",
+     {.name = "sarvam-moe",
+      .patterns = {"[^\\n]+|[\\n]+"},
+      .stage_count = 1,
+      .characters = true,
+      .marks = true}},
+    {" whitespace ",
+     {.name = "whitespace", .patterns = {NO_SPACE "+"}, .stage_count = 1, .characters = true}},
     {" default ",
      {.name = "default",
       .patterns = {"[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"},

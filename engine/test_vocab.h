@@ -13,6 +13,7 @@ enum { VOCAB_FILE_MAX = 1 << 24, VOCAB_TEXTS_MAX = 700 };
 
 typedef struct vocab_recipe {
     bool spm;
+    bool characters;    /* texts as spm, merges by rank; pre is one that merges characters */
     bool no_bytes;      /* spm: single characters instead of byte tokens */
     bool adds_bos;      /* the file's add_bos_token */
     bool no_prefix;     /* spm: add_space_prefix is false, as Gemma's files say */
@@ -78,10 +79,12 @@ static inline void vocab_add_gpt2(vocab_lists *l) {
 
 static inline omm_err try_open_vocab(omm_tokenizer **out, const vocab_recipe *r) {
     static vocab_lists l;
-    static const char *const merges[2] = {"i n", "e r"};
+    static const char *const merges[2][5] = {{"i n", "e r"},
+                                             {"I N", "S T", "IN ST", "u s", (SPACE_MARK " [")}};
+    const bool listed = r->spm || r->characters;
     memset(&l, 0, sizeof l);
-    r->spm ? vocab_add_spm(&l, r) : vocab_add_gpt2(&l);
-    uint32_t bos = r->spm ? 1 : 258;
+    listed ? vocab_add_spm(&l, r) : vocab_add_gpt2(&l);
+    uint32_t bos = listed ? 1 : 258;
     for (int i = 0; i < 6 && r->marks[i]; i++)
         vocab_add(&l, r->marks[i], r->mark_type ? r->mark_type : TOKEN_CONTROL);
     for (int i = 0; i < 10 && r->more[i]; i++)
@@ -93,13 +96,16 @@ static inline omm_err try_open_vocab(omm_tokenizer **out, const vocab_recipe *r)
     omm_gguf_put_text(&w, "general.name", r->name ? r->name : "test");
     omm_gguf_put_strings(&w, "tokenizer.ggml.tokens", l.texts, l.count);
     omm_gguf_put_array(&w, "tokenizer.ggml.token_type", OMM_GGUF_I32, l.types, l.count);
-    omm_bytes merge_texts[2] = {omm_bytes_str(merges[0]), omm_bytes_str(merges[1])};
+    omm_bytes merge_texts[5];
+    uint32_t merge_count = 0;
+    for (; merge_count < 5 && merges[listed][merge_count]; merge_count++)
+        merge_texts[merge_count] = omm_bytes_str(merges[listed][merge_count]);
     if (r->spm) omm_gguf_put_array(&w, "tokenizer.ggml.scores", OMM_GGUF_F32, l.scores, l.count);
     if (!r->spm) omm_gguf_put_text(&w, "tokenizer.ggml.pre", r->pre ? r->pre : "gpt-2");
-    if (!r->spm) omm_gguf_put_strings(&w, "tokenizer.ggml.merges", merge_texts, 2);
+    if (!r->spm) omm_gguf_put_strings(&w, "tokenizer.ggml.merges", merge_texts, merge_count);
     omm_gguf_put_u32(&w, "tokenizer.ggml.bos_token_id", bos);
     omm_gguf_put_u32(&w, "tokenizer.ggml.eos_token_id", bos + 1);
-    if (r->spm) omm_gguf_put_u32(&w, "tokenizer.ggml.unknown_token_id", 0);
+    if (listed) omm_gguf_put_u32(&w, "tokenizer.ggml.unknown_token_id", 0);
     omm_gguf_put_bool(&w, "tokenizer.ggml.add_bos_token", r->adds_bos);
     if (r->no_prefix) omm_gguf_put_bool(&w, "tokenizer.ggml.add_space_prefix", false);
     if (r->context > 0) {

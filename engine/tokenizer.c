@@ -115,7 +115,8 @@ omm_digest omm_tokenizer_digest(const omm_tokenizer *tokenizer) {
     omm_hasher_init(&h);
     hash_text(&h, omm_bytes_str(t->spm ? "omm tokenizer 1 llama" : "omm tokenizer 1 gpt2"));
     hash_text(&h, omm_bytes_str(t->spm ? "" : t->pre.name));
-    hash_u32(&h, (uint32_t)t->adds_bos | (uint32_t)t->space_prefix << 1);
+    hash_u32(&h, (uint32_t)t->adds_bos | (uint32_t)t->space_prefix << 1 |
+                     (uint32_t)t->pre.drops_gaps << 2 | (uint32_t)t->pre.lowers << 3);
     hash_u32(&h, t->bos);
     hash_u32(&h, t->eos);
     hash_u32(&h, t->unknown);

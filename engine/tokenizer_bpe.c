@@ -1,4 +1,5 @@
-/* tokenizer_bpe.c - byte-level BPE: bytes as printable letters, merged by rank inside each word. */
+/* tokenizer_bpe.c - BPE by rank inside each word: of bytes as printable letters, or of characters, of which those that
+ * are no token become byte tokens. */
 #include "tokenizer_internal.h"
 
 #include "omm/mem.h"
@@ -108,7 +109,7 @@ omm_err bpe_open(omm_tokenizer *t, const omm_bytes *merges, uint32_t count) {
     t->merges = omm_alloc(t->merge_slots, sizeof *t->merges);
     if (!t->merges) return omm_raise(OMM_ERR_NOMEM, "tokenizer: table of %u merges", count);
     for (uint32_t i = 0; i < t->merge_slots; i++) t->merges[i].left = MERGE_END;
-    for (unsigned b = 0; b < 256; b++) {
+    for (unsigned b = 0; b < 256 && !t->characters; b++) {
         uint8_t letter[2];
         unsigned size = bpe_letter(letter, (uint8_t)b);
         OMM_TRY(symbol_of(&t->byte_symbols[b], t, omm_bytes_of(letter, size)));
@@ -158,26 +159,53 @@ static omm_err emit_letters(const encoder *e, omm_bytes text) {
     return OMM_OK;
 }
 
-static omm_err emit(const encoder *e) {
+static omm_err emit(const encoder *e, omm_bytes word) {
     const merge_node *nodes = e->work->nodes;
     for (uint32_t i = 0; i != MERGE_END; i = nodes[i].next) {
         uint32_t symbol = nodes[i].symbol;
         if (token_is_text(e->t, symbol))
             OMM_TRY(omm_tokens_push(e->out, symbol));
+        else if (e->t->characters)
+            OMM_TRY(
+                spm_put_bytes(e->out, e->t, omm_bytes_of(word.data + nodes[i].at, nodes[i].size)));
         else
             OMM_TRY(emit_letters(e, vocab_text(&e->t->texts, symbol)));
     }
     return OMM_OK;
 }
 
-/* For vocabularies that take a known word whole: its id, or OMM_TOKEN_NONE. */
+static uint32_t find_text(const omm_tokenizer *t, omm_bytes text) {
+    uint32_t id = vocab_find(&t->texts, text);
+    return token_is_text(t, id) ? id : OMM_TOKEN_NONE;
+}
+
+/* For vocabularies that take a known word, or run of line ends, whole: its id, or OMM_TOKEN_NONE. */
 static uint32_t whole_word(const encoder *e, omm_bytes word) {
     uint8_t letters[256];
     size_t size = 0;
+    if (e->t->pre.whole_lines && word.data[0] == '\n') return find_text(e->t, word);
     if (!e->t->pre.whole_words || 2 * word.size > sizeof letters) return OMM_TOKEN_NONE;
     for (size_t i = 0; i < word.size; i++) size += bpe_letter(letters + size, word.data[i]);
-    uint32_t id = vocab_find(&e->t->texts, omm_bytes_of(letters, size));
-    return token_is_text(e->t, id) ? id : OMM_TOKEN_NONE;
+    return find_text(e->t, omm_bytes_of(letters, size));
+}
+
+/* The bytes or characters of a word as nodes; returns how many. */
+static uint32_t put_nodes(const encoder *e, omm_bytes word) {
+    const omm_tokenizer *t = e->t;
+    merge_node *nodes = e->work->nodes;
+    uint32_t count = 0;
+    for (uint32_t at = 0, size = 1; at < word.size; at += size, count++) {
+        const uint8_t *p = word.data + at;
+        if (t->characters) size = omm_utf8_size(p, word.size - at);
+        nodes[count] =
+            (merge_node){.prev = count > 0 ? count - 1 : MERGE_END,
+                         .next = at + size < word.size ? count + 1 : MERGE_END,
+                         .symbol = t->characters ? vocab_find(&t->texts, omm_bytes_of(p, size))
+                                                 : t->byte_symbols[*p],
+                         .at = at,
+                         .size = size};
+    }
+    return count;
 }
 
 static omm_err encode_word(void *ud, omm_bytes word) {
@@ -186,23 +214,20 @@ static omm_err encode_word(void *ud, omm_bytes word) {
     if (whole != OMM_TOKEN_NONE) return omm_tokens_push(e->out, whole);
     OMM_TRY(merge_reserve(e->work, word.size));
     merge_node *nodes = e->work->nodes;
-    uint32_t n = (uint32_t)word.size;
-    for (uint32_t i = 0; i < n; i++)
-        nodes[i] = (merge_node){.prev = i > 0 ? i - 1 : MERGE_END,
-                                .next = i + 1 < n ? i + 1 : MERGE_END,
-                                .symbol = e->t->byte_symbols[word.data[i]]};
+    const uint32_t n = put_nodes(e, word);
     for (uint32_t i = 1; i < n; i++) OMM_TRY(propose(e, i - 1, i));
     merge_item item;
     while (merge_pop(&item, e->work)) {
         uint32_t left = (uint32_t)item.key;
         if (nodes[left].symbol != item.left_symbol || nodes[item.right].symbol != item.right_symbol)
             continue; /* one side has been merged since */
-        merge_unlink(e->work, left, item.right);
+        nodes[left].size += nodes[item.right].size;
         nodes[left].symbol = item.result;
+        merge_unlink(e->work, left, item.right);
         OMM_TRY(propose(e, nodes[left].prev, left));
         OMM_TRY(propose(e, left, nodes[left].next));
     }
-    return emit(e);
+    return emit(e, word);
 }
 
 /* A copy of `text` with U+FFFD for each byte that is not part of a well-formed character. */
@@ -229,11 +254,24 @@ static bool is_well_formed(omm_bytes text) {
 
 omm_err bpe_encode(omm_tokens *out, const omm_tokenizer *t, merge_work *work, omm_bytes text) {
     encoder e = {out, t, work};
-    if (is_well_formed(text)) return pretoken_split(&t->pre, text, encode_word, &e);
-    omm_buf repaired;
+    omm_buf repaired, normal;
+    omm_err err = OMM_OK;
     omm_buf_init(&repaired, 3 * (size_t)OMM_TOKENIZER_TEXT_MAX);
-    omm_err err = repair(&repaired, text);
-    if (err == OMM_OK) err = pretoken_split(&t->pre, omm_buf_view(&repaired), encode_word, &e);
+    omm_buf_init(&normal, 5 * (size_t)OMM_TOKENIZER_TEXT_MAX); /* three, half as much more small */
+    if (!is_well_formed(text)) {
+        err = repair(&repaired, text);
+        text = omm_buf_view(&repaired);
+    }
+    if (err == OMM_OK && t->marks) {
+        err = spm_escape(&normal, text, false);
+        text = omm_buf_view(&normal);
+    }
+    if (err == OMM_OK && t->pre.lowers) {
+        err = pretoken_lower(&normal, &t->pre, text);
+        text = omm_buf_view(&normal);
+    }
+    if (err == OMM_OK) err = pretoken_split(&t->pre, text, encode_word, &e);
     omm_buf_fini(&repaired);
+    omm_buf_fini(&normal);
     return err;
 }

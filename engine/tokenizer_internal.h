@@ -2,9 +2,9 @@
  *
  *   vocab.c            text of an id, id of a text
  *   merge.c            the priority queue of both merge loops
- *   pretoken.c         regular expressions that cut text into words (gpt2)
+ *   pretoken.c         regular expressions that cut text into words (all but llama)
  *   pretoken_table.c   which expressions belong to which models
- *   tokenizer_bpe.c    merges by rank inside a word (gpt2)
+ *   tokenizer_bpe.c    merges by rank inside a word (all but llama)
  *   tokenizer_spm.c    merges by score over the whole text (llama)
  *   tokenizer_encode.c special tokens first, then one of the two
  *   tokenizer_open.c   everything above, from a GGUF file
@@ -50,8 +50,8 @@ typedef struct merge_item {
 /* A symbol in a doubly linked list over the text. */
 typedef struct merge_node {
     uint32_t prev, next; /* MERGE_END at the ends */
-    uint32_t symbol;     /* gpt2: vocab number; MERGE_END when merged away */
-    uint32_t at, size;   /* llama: bytes in the text; size 0 when merged away */
+    uint32_t symbol;     /* not llama: vocab number; MERGE_END when merged away or without one */
+    uint32_t at, size;   /* bytes in the text or word; size 0 when merged away */
 } merge_node;
 
 #define MERGE_END UINT32_MAX
@@ -82,6 +82,12 @@ typedef struct pretoken {
     unsigned joined;  /* bit s: only there, not at the ends of the match */
     bool whole_words; /* a word that is a token needs no merges */
     bool adds_bos;    /* when the file does not say */
+    bool always_bos;  /* whatever the file says */
+    bool characters;  /* characters are merged, not bytes */
+    bool marks;       /* and spaces are U+2581 before words are cut */
+    bool whole_lines; /* a run of line ends that is a token needs no merges */
+    bool drops_gaps;  /* what no expression matches is left out */
+    bool lowers;      /* letters are made small before words are cut */
     void *codes[PRETOKEN_STAGES_MAX]; /* pcre2_code */
     void *context;                    /* pcre2_general_context over omm_alloc */
 } pretoken;
@@ -101,6 +107,8 @@ void pretoken_close(pretoken *p);
 typedef omm_err (*pretoken_each)(void *ud, omm_bytes word);
 /* Call `each` for every word of valid UTF-8 `text`, in order, without gaps. */
 OMM_CHECKED omm_err pretoken_split(const pretoken *p, omm_bytes text, pretoken_each each, void *ud);
+/* Append valid UTF-8 `text` in small letters, one for one. */
+OMM_CHECKED omm_err pretoken_lower(omm_buf *out, const pretoken *p, omm_bytes text);
 
 /* ---- The tokenizer ------------------------------------------------------------------------- */
 
@@ -140,7 +148,9 @@ typedef struct chat_tools {
 } chat_tools;
 
 struct omm_tokenizer {
-    bool spm; /* model "llama"; else "gpt2" */
+    bool spm;        /* model "llama": merges by score */
+    bool characters; /* of texts, and bytes have their own tokens: llama, pre.characters */
+    bool marks;      /* U+2581 in a text is a space */
     bool adds_bos;
     bool space_prefix; /* llama: a space goes in front of the text */
     uint32_t count;    /* ids; the vocab may hold more texts, made by merges */
@@ -152,12 +162,12 @@ struct omm_tokenizer {
     uint32_t *piece_at;
     uint32_t *specials; /* user-defined, control and unknown ids, longest text first */
     uint32_t special_count;
-    uint32_t byte_symbols[256]; /* gpt2: symbol of a byte.  llama: id of a byte token, or none */
+    uint32_t byte_symbols[256]; /* symbol of a byte; characters: id of a byte token, or none */
     float *scores;              /* llama */
-    bpe_merge *merges;          /* gpt2: hash table */
+    bpe_merge *merges;          /* not llama: hash table */
     uint32_t merge_slots;       /* power of two */
     omm_digest merges_digest;   /* of the merges in their order */
-    pretoken pre;               /* gpt2 */
+    pretoken pre;               /* not llama */
     bool pre_assumed;           /* the file does not name it */
     uint32_t count_said;        /* the file's vocab_size; that of the list where there is none */
     uint8_t chat;               /* omm_chat_format */
@@ -191,9 +201,9 @@ static inline bool tokenizer_is_user(const omm_tokenizer *t, uint32_t id) {
     return t->types[id] == TOKEN_USER;
 }
 
-/* llama: the token of a byte, or OMM_TOKEN_NONE. */
+/* characters: the token of a byte, or OMM_TOKEN_NONE. */
 static inline uint32_t tokenizer_byte(const omm_tokenizer *t, uint8_t byte) {
-    uint32_t id = t->spm ? t->byte_symbols[byte] : OMM_TOKEN_NONE;
+    uint32_t id = t->characters ? t->byte_symbols[byte] : OMM_TOKEN_NONE;
     return id < t->count && t->types[id] == TOKEN_BYTE ? id : OMM_TOKEN_NONE;
 }
 
@@ -205,6 +215,10 @@ OMM_CHECKED omm_err bpe_encode(omm_tokens *out, const omm_tokenizer *t, merge_wo
                                omm_bytes text);
 OMM_CHECKED omm_err spm_encode(omm_tokens *out, const omm_tokenizer *t, merge_work *work,
                                omm_bytes text, bool space_prefix);
+/* Append `text` with U+2581 for each space, and one in front if asked for. */
+OMM_CHECKED omm_err spm_escape(omm_buf *out, omm_bytes text, bool space_prefix);
+/* The byte tokens of a text that is no token; once the unknown token where one of them is missing. */
+OMM_CHECKED omm_err spm_put_bytes(omm_tokens *out, const omm_tokenizer *t, omm_bytes text);
 /* Build the merge table and the byte symbols from `merges` ("left right" per line). */
 OMM_CHECKED omm_err bpe_open(omm_tokenizer *t, const omm_bytes *merges, uint32_t count);
 const bpe_merge *bpe_find(const omm_tokenizer *t, uint32_t left, uint32_t right); /* or NULL */

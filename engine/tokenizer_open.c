@@ -12,8 +12,8 @@
 
 /* Tokens that end an answer, whatever the file says about eos: llama.cpp's list. */
 static const char *const s_ends[] = {
-    "<|eot_id|>",      "<|im_end|>", "<|end|>",    "<end_of_turn>", "<|endoftext|>",
-    "<|end_of_text|>", "<EOT>",      "<|eom_id|>", "_<EOT>",        "<|return|>",
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>",    "<|end_of_text|>",
+    "<EOT>",      "<|eom_id|>", "_<EOT>",  "<|return|>",    "<|tool_response>",
 };
 /* The same where the file has them as control tokens: elsewhere they may be text (Qwen has HTML's </s>). */
 static const char *const s_control_ends[] = {
@@ -29,6 +29,21 @@ static const char *const s_control_ends[] = {
     "<turn|>",
     "[e~[",
 };
+/* Values of tokenizer.ggml.model. */
+typedef struct vocab_model {
+    const char *name;
+    const char *pre; /* how texts are cut, whatever tokenizer.ggml.pre says */
+    bool spm;
+    bool drops_space; /* white space is no token's; tokenizer.ggml.normalizer.lowercase counts */
+} vocab_model;
+
+static const vocab_model s_models[] = {
+    {.name = "gpt2"},
+    {.name = "llama", .spm = true},
+    {.name = "gemma4", .pre = "gemma4"},
+    {.name = "whitespace", .pre = "whitespace", .drops_space = true},
+};
+
 /* Of a SentencePiece file that does not say. */
 enum { SPM_UNKNOWN = 0, SPM_BOS = 1, SPM_EOS = 2 };
 
@@ -178,15 +193,15 @@ static omm_err unescape(omm_buf *out, omm_bytes text) {
 static omm_err add_piece(omm_tokenizer *t, uint32_t id) {
     omm_bytes text = vocab_text(&t->texts, id);
     unsigned type = t->types[id];
-    int byte = t->spm && type == TOKEN_BYTE ? byte_of(text) : -1;
+    int byte = t->characters && type == TOKEN_BYTE ? byte_of(text) : -1;
     if (byte >= 0) {
         uint8_t b = (uint8_t)byte;
         return omm_buf_append(&t->pieces, &b, 1);
     }
     bool raw = type == TOKEN_CONTROL || type == TOKEN_USER || type == TOKEN_UNKNOWN;
-    if (!raw && t->spm) return unescape(&t->pieces, text);
+    if (!raw && t->marks) return unescape(&t->pieces, text);
     bool spelled = false;
-    if (!raw) OMM_TRY(bpe_spell(&spelled, &t->pieces, text));
+    if (!raw && !t->characters) OMM_TRY(bpe_spell(&spelled, &t->pieces, text));
     return spelled ? OMM_OK : omm_buf_append(&t->pieces, text.data, text.size);
 }
 
@@ -200,12 +215,9 @@ static omm_err make_pieces(omm_tokenizer *t) {
     return OMM_OK;
 }
 
-/* ---- The two families ---------------------------------------------------------------------- */
+/* ---- The families -------------------------------------------------------------------------- */
 
-static omm_err open_spm(omm_tokenizer *t, const omm_gguf *g) {
-    OMM_TRY(read_scores(t, g));
-    OMM_TRY(omm_gguf_get_bool_or(&t->adds_bos, g, "tokenizer.ggml.add_bos_token", true));
-    OMM_TRY(omm_gguf_get_bool_or(&t->space_prefix, g, "tokenizer.ggml.add_space_prefix", true));
+static omm_err find_bytes(omm_tokenizer *t) {
     bool all_bytes = true;
     for (unsigned b = 0; b < 256; b++) {
         char name[8];
@@ -221,13 +233,45 @@ static omm_err open_spm(omm_tokenizer *t, const omm_gguf *g) {
     return OMM_OK;
 }
 
-static omm_err open_gpt2(omm_tokenizer *t, const omm_gguf *g, const omm_bytes *merges,
-                         uint32_t merge_count) {
-    omm_bytes pre = omm_bytes_str("default");
-    t->pre_assumed = !omm_gguf_find(g, "tokenizer.ggml.pre");
-    if (!t->pre_assumed) OMM_TRY(omm_gguf_get_str(&pre, g, "tokenizer.ggml.pre"));
+static omm_err open_spm(omm_tokenizer *t, const omm_gguf *g) {
+    t->characters = t->marks = true;
+    OMM_TRY(read_scores(t, g));
+    OMM_TRY(omm_gguf_get_bool_or(&t->adds_bos, g, "tokenizer.ggml.add_bos_token", true));
+    OMM_TRY(omm_gguf_get_bool_or(&t->space_prefix, g, "tokenizer.ggml.add_space_prefix", true));
+    return find_bytes(t);
+}
+
+/* Converters of some models write byte tokens as ordinary ones. */
+static void mark_bytes(omm_tokenizer *t) {
+    for (uint32_t i = 0; i < t->count; i++)
+        if (t->types[i] == TOKEN_NORMAL && byte_of(vocab_text(&t->texts, i)) >= 0)
+            t->types[i] = TOKEN_BYTE;
+}
+
+static omm_err open_characters(omm_tokenizer *t) {
+    t->characters = true;
+    t->marks = t->pre.marks;
+    if (t->pre.always_bos && t->bos == OMM_TOKEN_NONE)
+        return omm_raise(OMM_ERR_NOT_FOUND,
+                         "tokenizer.ggml.bos_token_id is missing: '%s' begins every text with it",
+                         t->pre.name);
+    t->adds_bos = t->adds_bos || t->pre.always_bos;
+    mark_bytes(t);
+    return find_bytes(t);
+}
+
+static omm_err open_bpe(omm_tokenizer *t, const omm_gguf *g, const vocab_model *model,
+                        const omm_bytes *merges, uint32_t merge_count) {
+    omm_bytes pre = omm_bytes_str(model->pre ? model->pre : "default");
+    t->pre_assumed = !model->pre && !omm_gguf_find(g, "tokenizer.ggml.pre");
+    if (!model->pre && !t->pre_assumed) OMM_TRY(omm_gguf_get_str(&pre, g, "tokenizer.ggml.pre"));
     OMM_TRY(pretoken_open(&t->pre, pre));
     OMM_TRY(omm_gguf_get_bool_or(&t->adds_bos, g, "tokenizer.ggml.add_bos_token", t->pre.adds_bos));
+    if (model->drops_space)
+        OMM_TRY(
+            omm_gguf_get_bool_or(&t->pre.lowers, g, "tokenizer.ggml.normalizer.lowercase", false));
+    t->pre.drops_gaps = model->drops_space;
+    if (t->pre.characters) OMM_TRY(open_characters(t));
     return bpe_open(t, merges, merge_count);
 }
 
@@ -276,42 +320,47 @@ static uint32_t count_said(const omm_gguf *g, uint32_t count) {
     return omm_gguf_get_u32(&said, g, key) == OMM_OK ? said : count;
 }
 
-static omm_err build(omm_tokenizer *t, const omm_gguf *g, const lists *l) {
+static omm_err build(omm_tokenizer *t, const omm_gguf *g, const vocab_model *model,
+                     const lists *l) {
     t->count = l->token_count;
     t->count_said = count_said(g, t->count);
     omm_buf_init(&t->pieces, SIZE_MAX / 2);
     OMM_TRY(read_vocab(t, l));
     OMM_TRY(read_types(t, g));
     OMM_TRY(read_ids(t, g));
-    OMM_TRY(t->spm ? open_spm(t, g) : open_gpt2(t, g, l->merges, l->merge_count));
+    OMM_TRY(t->spm ? open_spm(t, g) : open_bpe(t, g, model, l->merges, l->merge_count));
     OMM_TRY(list_specials(t));
     mark_stripping(t, g);
     OMM_TRY(chat_recognise(t, g));
     return make_pieces(t);
 }
 
-static omm_err read_model(bool *spm, const omm_gguf *g) {
+static omm_err read_model(const vocab_model **out, const omm_gguf *g) {
     omm_bytes model = {0};
     OMM_TRY(omm_gguf_get_str(&model, g, "tokenizer.ggml.model"));
-    *spm = omm_bytes_equal(model, omm_bytes_str("llama"));
-    if (*spm || omm_bytes_equal(model, omm_bytes_str("gpt2"))) return OMM_OK;
-    return omm_raise(OMM_ERR_UNSUPPORTED,
-                     "tokenizer.ggml.model '%.*s' is not known; known are: gpt2, llama",
-                     model.size < 60 ? (int)model.size : 60, (const char *)model.data);
+    for (size_t i = 0; i < sizeof s_models / sizeof s_models[0]; i++)
+        if (omm_bytes_equal(model, omm_bytes_str(s_models[i].name))) {
+            *out = &s_models[i];
+            return OMM_OK;
+        }
+    return omm_raise(
+        OMM_ERR_UNSUPPORTED,
+        "tokenizer.ggml.model '%.*s' is not known; known are: gpt2, llama, gemma4, whitespace",
+        model.size < 60 ? (int)model.size : 60, (const char *)model.data);
 }
 
 omm_err omm_tokenizer_open(omm_tokenizer **out, const omm_gguf *gguf) {
-    bool spm = false;
+    const vocab_model *model = NULL;
     OMM_TRY(gguf_refuse_adapter(gguf));
-    OMM_TRY(read_model(&spm, gguf));
+    OMM_TRY(read_model(&model, gguf));
     lists l = {0};
     omm_tokenizer *t = omm_alloc(1, sizeof *t);
     if (!t) return omm_raise(OMM_ERR_NOMEM, "tokenizer");
-    t->spm = spm;
+    t->spm = model->spm;
     omm_err err = read_list(&l.tokens, &l.token_count, gguf, "tokenizer.ggml.tokens");
-    if (err == OMM_OK && !spm)
+    if (err == OMM_OK && !t->spm)
         err = read_list(&l.merges, &l.merge_count, gguf, "tokenizer.ggml.merges");
-    if (err == OMM_OK) err = build(t, gguf, &l);
+    if (err == OMM_OK) err = build(t, gguf, model, &l);
     omm_free(l.tokens);
     omm_free(l.merges);
     if (err != OMM_OK) {

@@ -34,12 +34,12 @@ static omm_err propose(const encoder *e, uint32_t left, uint32_t right) {
     return merge_push(e->work, &item);
 }
 
-static omm_err emit_bytes(const encoder *e, omm_bytes text) {
+omm_err spm_put_bytes(omm_tokens *out, const omm_tokenizer *t, omm_bytes text) {
     for (size_t i = 0; i < text.size; i++)
-        if (e->t->byte_symbols[text.data[i]] == OMM_TOKEN_NONE)
-            return omm_tokens_push(e->out, e->t->unknown); /* once for the character */
+        if (t->byte_symbols[text.data[i]] == OMM_TOKEN_NONE)
+            return omm_tokens_push(out, t->unknown); /* once for the character */
     for (size_t i = 0; i < text.size; i++)
-        OMM_TRY(omm_tokens_push(e->out, e->t->byte_symbols[text.data[i]]));
+        OMM_TRY(omm_tokens_push(out, t->byte_symbols[text.data[i]]));
     return OMM_OK;
 }
 
@@ -51,7 +51,7 @@ static omm_err emit(const encoder *e) {
         if (token_is_text(e->t, id))
             OMM_TRY(omm_tokens_push(e->out, id));
         else
-            OMM_TRY(emit_bytes(e, text));
+            OMM_TRY(spm_put_bytes(e->out, e->t, text));
     }
     return OMM_OK;
 }
@@ -96,7 +96,7 @@ static omm_err merge_all(const encoder *e) {
     return emit(e);
 }
 
-static omm_err escape(omm_buf *out, omm_bytes text, bool space_prefix) {
+omm_err spm_escape(omm_buf *out, omm_bytes text, bool space_prefix) {
     size_t spaces = space_prefix ? 1 : 0;
     for (size_t i = 0; i < text.size; i++) spaces += text.data[i] == ' ';
     uint8_t *p = NULL;
@@ -120,7 +120,7 @@ omm_err spm_encode(omm_tokens *out, const omm_tokenizer *t, merge_work *work, om
                    bool space_prefix) {
     omm_buf escaped;
     omm_buf_init(&escaped, 3 * (size_t)OMM_TOKENIZER_TEXT_MAX + 3);
-    omm_err err = escape(&escaped, text, space_prefix);
+    omm_err err = spm_escape(&escaped, text, space_prefix);
     encoder e = {out, t, work, omm_buf_view(&escaped)};
     if (err == OMM_OK && escaped.size > 0) err = merge_all(&e);
     omm_buf_fini(&escaped);

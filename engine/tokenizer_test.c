@@ -22,22 +22,25 @@ typedef struct recipe {
     int types[64];
     float scores[64];
     const char *merges[32];
-    bool no_bytes;  /* llama: without byte tokens */
-    bool is_silent; /* llama: no ids of bos, eos, unknown */
+    bool characters; /* texts as llama, merges as gpt2 */
+    bool no_bytes;   /* llama: without byte tokens */
+    bool is_silent;  /* llama: no ids of bos, eos, unknown */
+    bool is_plain;   /* byte tokens are of the ordinary type */
+    bool is_false;   /* so is key */
     uint32_t types_missing;
     int first_type;
     const char *key;  /* of a bool, which is true */
     const char *name; /* general.name; NULL: none */
 } recipe;
 
-/* gpt2: ids 0 .. 255 are the bytes.  llama: 0 <unk>, 1 <s>, 2 </s>, 3 .. 258 the bytes. */
+/* gpt2: ids 0 .. 255 are the bytes.  llama, characters: 0 <unk>, 1 <s>, 2 </s>, 3 .. 258 the bytes. */
 static void write_vocab(omm_buf *file, const recipe *r) {
     static omm_bytes texts[400];
     static char names[256][8];
     static uint8_t types[4 * 400];
     static uint8_t scores[4 * 400];
     omm_bytes merges[32];
-    bool spm = strcmp(r->model, "llama") == 0;
+    bool spm = strcmp(r->model, "llama") == 0 || r->characters;
     uint32_t n = 0;
     memset(scores, 0, sizeof scores);
     for (uint32_t i = 0; i < 400; i++) omm_put_u32(types + (size_t)i * 4, TOKEN_NORMAL);
@@ -51,7 +54,7 @@ static void write_vocab(omm_buf *file, const recipe *r) {
     for (unsigned b = 0; b < 256 && !r->no_bytes; b++, n++) {
         snprintf(names[b], sizeof names[b], "<0x%02X>", b);
         texts[n] = omm_bytes_str(names[b]);
-        if (spm) omm_put_u32(types + (size_t)n * 4, TOKEN_BYTE);
+        if (spm && !r->is_plain) omm_put_u32(types + (size_t)n * 4, TOKEN_BYTE);
         if (!spm) texts[n] = omm_bytes_of(names[b], bpe_letter((uint8_t *)names[b], (uint8_t)b));
     }
     for (int i = 0; r->texts[i]; i++, n++) {
@@ -65,7 +68,7 @@ static void write_vocab(omm_buf *file, const recipe *r) {
     if (r->pre) omm_gguf_put_text(&w, "tokenizer.ggml.pre", r->pre);
     omm_gguf_put_strings(&w, "tokenizer.ggml.tokens", texts, n);
     omm_gguf_put_array(&w, "tokenizer.ggml.token_type", OMM_GGUF_I32, types, n - r->types_missing);
-    if (r->key) omm_gguf_put_bool(&w, r->key, true);
+    if (r->key) omm_gguf_put_bool(&w, r->key, !r->is_false);
     if (r->name) omm_gguf_put_text(&w, "general.name", r->name);
     size_t count = 0;
     for (; r->merges[count]; count++) merges[count] = omm_bytes_str(r->merges[count]);
@@ -116,6 +119,36 @@ static const recipe s_llama = {
     .scores = {0, -1, -2, -3, -4, -5, 0, 0, -6, 0, 0, -7},
 };
 enum { L_BYTE = 3, L_SPACE = 259, L_A, L_B, L_AB, L_SPACE_A, L_SPACE_AB, L_CLOSE = L_SPACE + 8 };
+
+static const recipe s_gemma = {
+    .model = "gemma4",
+    .characters = true,
+    .texts = {"\342\226\201", "a", "b", "\n", "\n\n", "\n\n\n\n\n", "ab", "\342\226\201ab",
+              "ab\342\226\201ab", "\303\244", "\303\244b", "\342\226\201\342\226\201", "</",
+              "<tool>", "<turn|>", "<|tool_response>"},
+    .types = {[13] = TOKEN_USER, TOKEN_CONTROL, TOKEN_USER},
+    .merges = {"a b", "\342\226\201 ab", "ab \342\226\201ab", "\303\244 b",
+               "\342\226\201 \342\226\201", "\n \n", "b b", "< /", "</ s", "</s >"},
+};
+enum {
+    C_BYTE = 3,
+    C_SPACE = 259,
+    C_A,
+    C_B,
+    C_LINE,
+    C_LINE2,
+    C_LINE5,
+    C_AB,
+    C_SPACE_AB,
+    C_AB_AB,
+    C_AE,
+    C_AEB,
+    C_SPACE2,
+    C_CLOSE,
+    C_TOOL,
+    C_TURN,
+    C_RESPONSE
+};
 
 static void check(const omm_tokenizer *t, const char *text, size_t size, unsigned flags,
                   const uint32_t *want, size_t count) {
@@ -253,6 +286,146 @@ static void test_llama_without_bytes(void) {
     omm_tokenizer_close(t);
 }
 
+/* ---- Merges of characters ------------------------------------------------------------------ */
+
+/* The ids are llama.cpp's for this vocabulary. */
+static void test_characters(void) {
+    omm_tokenizer *t = open_recipe(&s_gemma);
+    check(t, TEXT(""), OMM_TOKENIZE_BOS, IDS(1));
+    check(t, TEXT("ab"), OMM_TOKENIZE_BOS, IDS(1, C_AB));
+    check(t, TEXT(" ab ab"), 0, IDS(C_SPACE_AB, C_SPACE_AB));
+    check(t, TEXT("ab ab ab"), 0, IDS(C_AB_AB, C_SPACE_AB));
+    check(t, TEXT(" "), 0, IDS(C_SPACE));
+    check(t, TEXT("   a"), 0, IDS(C_SPACE2, C_SPACE, C_A));
+    check(t, TEXT("bab"), 0, IDS(C_B, C_AB));
+    check(t, TEXT("bb"), 0, IDS(C_BYTE + 'b', C_BYTE + 'b'));
+    check(t, TEXT("bbb"), 0, IDS(C_BYTE + 'b', C_BYTE + 'b', C_B));
+    check(t, TEXT("\303\244b \303\244"), 0, IDS(C_AEB, C_SPACE, C_AE));
+    check(t, TEXT("\342\202\254\360\237\231\202"), 0,
+          IDS(C_BYTE + 0xe2, C_BYTE + 0x82, C_BYTE + 0xac, C_BYTE + 0xf0, C_BYTE + 0x9f,
+              C_BYTE + 0x99, C_BYTE + 0x82));
+    check(t, TEXT("a\n\nb"), 0, IDS(C_A, C_LINE2, C_B));
+    check(t, TEXT("\n\n\n\n\n"), 0, IDS(C_LINE5));
+    check(t, TEXT("\n\n\n\n\n\n"), 0, IDS(C_LINE2, C_LINE2, C_LINE2));
+    check(t, TEXT("\n\n\n"), 0, IDS(C_LINE2, C_LINE));
+    check(t, TEXT("\n \n"), 0, IDS(C_LINE, C_SPACE, C_LINE));
+    check(t, TEXT("\342\226\201ab"), 0, IDS(C_SPACE_AB));
+    check(t, TEXT("a<tool> ab"), 0, IDS(C_A, C_TOOL, C_SPACE_AB));
+    check(t, TEXT("a<turn|>b"), OMM_TOKENIZE_SPECIAL, IDS(C_A, C_TURN, C_B));
+    check(t, TEXT("<s>"), OMM_TOKENIZE_SPECIAL, IDS(1));
+    check(t, TEXT("</s>"), OMM_TOKENIZE_SPECIAL, IDS(2));
+    check(t, TEXT("a\377b"), 0, IDS(C_A, C_BYTE + 0xef, C_BYTE + 0xbf, C_BYTE + 0xbd, C_B));
+    check(t, TEXT("a\342\202"), 0,
+          IDS(C_A, C_BYTE + 0xef, C_BYTE + 0xbf, C_BYTE + 0xbd, C_BYTE + 0xef, C_BYTE + 0xbf,
+              C_BYTE + 0xbd));
+    check(t, TEXT("a\000b"), 0, IDS(C_A, C_BYTE + 0x00, C_B));
+    check(t, TEXT("a\011b"), 0, IDS(C_A, C_BYTE + 0x09, C_B));
+    /* not llama.cpp's: the merges spell a control token, which plain text must not become */
+    check(t, TEXT("</s>"), 0, IDS(C_BYTE + '<', C_BYTE + '/', C_BYTE + 's', C_BYTE + '>'));
+    check(t, TEXT("<tool>"), OMM_TOKENIZE_PLAIN,
+          IDS(C_BYTE + '<', C_BYTE + 't', C_BYTE + 'o', C_BYTE + 'o', C_BYTE + 'l', C_BYTE + '>'));
+    CHECK(omm_tokenizer_is_end(t, C_TURN) && omm_tokenizer_is_end(t, C_RESPONSE));
+    omm_tokenizer_close(t);
+}
+
+/* Text without spaces for words: what stands between white space, which is kept (gpt2) or left out, in small letters
+ * where the file says so. */
+static void test_white_space(void) {
+    recipe r = s_gemma;
+    r.model = "gpt2";
+    r.pre = "whitespace";
+    r.texts[0] = "\303\244ab"; /* no U+2581 here */
+    r.merges[1] = "\303\244 ab";
+    omm_tokenizer *t = open_recipe(&r);
+    check(t, TEXT("ab b\303\204"), 0, IDS(C_AB, C_BYTE + ' ', C_B, C_BYTE + 0xc3, C_BYTE + 0x84));
+    check(t, TEXT("ab\n\n\xe2\x80\xa8 a"), 0,
+          IDS(C_AB, C_LINE2, C_BYTE + 0xe2, C_BYTE + 0x80, C_BYTE + 0xa8, C_BYTE + ' ', C_A));
+    CHECK(omm_bytes_equal(omm_tokenizer_piece(t, C_SPACE_AB), omm_bytes_str("\342\226\201ab")));
+    omm_tokenizer_close(t);
+    r.model = "whitespace";
+    r.key = "tokenizer.ggml.normalizer.lowercase";
+    for (int lowers = 0; lowers < 2; lowers++) {
+        r.is_false = !lowers;
+        t = open_recipe(&r);
+        check(t, TEXT(" ab\n\n\xe2\x80\xa8 a\t"), 0, IDS(C_AB, C_A));
+        if (lowers)
+            check(t, TEXT("AB<tool>\303\204b\303\204AB"), 0, IDS(C_AB, C_TOOL, C_AEB, C_SPACE));
+        else
+            check(t, TEXT("A\303\204"), 0, IDS(C_BYTE + 'A', C_BYTE + 0xc3, C_BYTE + 0x84));
+        if (lowers) /* a number that has case, letters in circles, one whose small letter is longer */
+            check(t, TEXT("\xe2\x85\xa1\xe2\x92\xb6\xe2\x93\x80\xc8\xba"), 0,
+                  IDS(C_BYTE + 0xe2, C_BYTE + 0x85, C_BYTE + 0xb1, C_BYTE + 0xe2, C_BYTE + 0x93,
+                      C_BYTE + 0x90, C_BYTE + 0xe2, C_BYTE + 0x93, C_BYTE + 0x9a, C_BYTE + 0xe2,
+                      C_BYTE + 0xb1, C_BYTE + 0xa5));
+        check(t, TEXT("\n \n"), 0, NULL, 0);
+        omm_tokenizer_close(t);
+    }
+}
+
+/* BOS whatever the file says, or as it says; a run of line ends whole, or merged; byte tokens of either type. */
+static void test_character_families(void) {
+    static const char *const names[] = {"gemma4", "granite-embed-multi-311m", "sarvam-moe"};
+    recipe r = s_gemma;
+    r.model = "gpt2";
+    r.key = "tokenizer.ggml.add_bos_token";
+    r.is_false = r.is_plain = true;
+    for (int i = 0; i < 3; i++) {
+        r.pre = names[i];
+        omm_tokenizer *t = open_recipe(&r);
+        CHECK_EQ(omm_tokenizer_adds_bos(t), i < 2);
+        if (i < 2)
+            check(t, TEXT("\n\n\n\n\n"), OMM_TOKENIZE_BOS, IDS(1, C_LINE5));
+        else
+            check(t, TEXT("\n\n\n\n\n"), OMM_TOKENIZE_BOS, IDS(C_LINE2, C_LINE2, C_LINE));
+        CHECK_EQ(omm_tokenizer_piece(t, C_BYTE + 0xe2).size, 1);
+        omm_tokenizer_close(t);
+    }
+    omm_digest digests[2];
+    r = s_gemma;
+    omm_tokenizer *t = open_recipe(&r);
+    digests[0] = omm_tokenizer_digest(t);
+    omm_tokenizer_close(t);
+    r.model = "gpt2";
+    r.pre = names[1];
+    t = open_recipe(&r);
+    digests[1] = omm_tokenizer_digest(t);
+    omm_tokenizer_close(t);
+    CHECK(omm_digest_equal(&digests[0], &digests[1])); /* another name for the same ids */
+}
+
+static void test_characters_without_bytes(void) {
+    recipe r = s_gemma;
+    r.no_bytes = true;
+    omm_tokenizer *t = open_recipe(&r);
+    check(t, TEXT("ax\xe2\x82\xac"), 0, IDS(C_A - 256, 0, 0)); /* one <unk> a character */
+    check(t, TEXT("bb"), 0,
+          IDS(C_B - 256, C_B - 256)); /* of a merge without a token: its letters */
+    omm_tokenizer_close(t);
+}
+
+static void test_character_stream(void) {
+    omm_tokenizer *t = open_recipe(&s_gemma);
+    static const uint32_t ids[] = {C_SPACE_AB,    C_BYTE + 0xf0, C_BYTE + 0x9f,
+                                   C_BYTE + 0x99, C_BYTE + 0x82, C_TURN,
+                                   C_SPACE2,      C_BYTE + 0xe2, C_AE};
+    static const size_t sizes[] = {3, 3, 3, 3, 7, 7, 9, 9, 14};
+    omm_buf out, whole;
+    omm_detok d = {.first = true};
+    omm_buf_init(&out, FILE_MAX);
+    omm_buf_init(&whole, FILE_MAX);
+    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
+        CHECK_OK(omm_detok_push(&out, &d, t, ids[i], 0));
+        CHECK_EQ(out.size, sizes[i]);
+    }
+    CHECK(omm_bytes_equal(omm_buf_view(&out),
+                          omm_bytes_str(" ab\xf0\x9f\x99\x82  \xef\xbf\xbd\303\244")));
+    CHECK_OK(omm_tokenizer_decode(&whole, t, ids, 7, OMM_DETOKENIZE_SPECIAL));
+    CHECK(omm_bytes_equal(omm_buf_view(&whole), omm_bytes_str(" ab\xf0\x9f\x99\x82<turn|>  ")));
+    omm_buf_fini(&out);
+    omm_buf_fini(&whole);
+    omm_tokenizer_close(t);
+}
+
 /* ---- Against the plain definition ---------------------------------------------------------- */
 
 /* Merge the best pair, the leftmost of equals, until there is none: by looking at every pair. */
@@ -284,10 +457,15 @@ static size_t merge_slowly(uint32_t *symbols, size_t n, const omm_tokenizer *t) 
     }
 }
 
+typedef enum vocab_kind { GPT2, LLAMA, CHARACTERS } vocab_kind;
+
 /* A vocabulary of random concatenations of a, b and c; `texts` keeps the strings alive. */
 static void random_recipe(recipe *r, char texts[32][16], char merges[32][32], const omm_rng *rng,
-                          uint64_t at, bool spm) {
-    *r = (recipe){.model = spm ? "llama" : "gpt2", .pre = "gpt-2"};
+                          uint64_t at, vocab_kind kind) {
+    const bool spm = kind == LLAMA;
+    *r = (recipe){.model = spm ? "llama" : "gpt2",
+                  .pre = kind == CHARACTERS ? "sarvam-moe" : "gpt-2",
+                  .characters = kind == CHARACTERS};
     int n = 0;
     for (; n < 3; n++) snprintf(texts[n], 16, "%c", 'a' + n);
     for (int tries = 0; tries < 200 && n < 28; tries++) {
@@ -301,7 +479,7 @@ static void random_recipe(recipe *r, char texts[32][16], char merges[32][32], co
         snprintf(merges[n - 3], 32, "%.15s %.15s", left, right);
         if (!known) n++;
     }
-    int first = spm ? 0 : 3; /* gpt2 has the letters among its bytes */
+    int first = kind == GPT2 ? 3 : 0; /* gpt2 has the letters among its bytes */
     for (int i = first; i < n; i++) r->texts[i - first] = texts[i];
     for (int i = 3; i < n; i++) r->merges[i - 3] = merges[i - 3];
     for (int i = 0; i < n; i++) r->scores[i] = -(float)omm_rng_below(rng, at++, 6); /* with ties */
@@ -320,14 +498,14 @@ static void check_slowly(const omm_tokenizer *t, const omm_rng *rng, uint64_t at
     check(t, text, n, OMM_TOKENIZE_CONTINUE, symbols, count);
 }
 
-static void test_random_merges(bool spm) {
+static void test_random_merges(vocab_kind kind) {
     omm_seed seed = omm_seed_from_u64(5);
-    omm_rng rng = omm_rng_init(&seed, OMM_PURPOSE_TEST, spm, 0);
+    omm_rng rng = omm_rng_init(&seed, OMM_PURPOSE_TEST, kind, 0);
     for (uint64_t round = 0; round < 60; round++) {
         recipe r;
         char texts[32][16];
         char merges[32][32];
-        random_recipe(&r, texts, merges, &rng, round << 20, spm);
+        random_recipe(&r, texts, merges, &rng, round << 20, kind);
         omm_tokenizer *t = open_recipe(&r);
         for (uint64_t i = 1; i <= 60; i++) check_slowly(t, &rng, (round << 20) + (i << 12));
         omm_tokenizer_close(t);
@@ -419,6 +597,7 @@ static void check_back(const omm_tokenizer *t, const uint8_t *text, size_t size)
 static void test_random_bytes(void) {
     omm_tokenizer *llama = open_recipe(&s_llama);
     omm_tokenizer *gpt2 = open_recipe(&s_gpt2);
+    omm_tokenizer *gemma = open_recipe(&s_gemma);
     omm_seed seed = omm_seed_from_u64(11);
     omm_rng rng = omm_rng_init(&seed, OMM_PURPOSE_TEST, 0, 0);
     static const char alphabet[] = "ab </s>\n1\xc3\xa4<tool>\xff";
@@ -430,9 +609,11 @@ static void test_random_bytes(void) {
                 (uint8_t)alphabet[omm_rng_below(&rng, round * 64 + 1 + i, sizeof alphabet - 1)];
         check_back(llama, text, size);
         check_back(gpt2, text, size);
+        check_back(gemma, text, size);
     }
     omm_tokenizer_close(llama);
     omm_tokenizer_close(gpt2);
+    omm_tokenizer_close(gemma);
 }
 
 static double encode_seconds(const omm_tokenizer *t, const char *unit, size_t bytes) {
@@ -454,8 +635,13 @@ static double encode_seconds(const omm_tokenizer *t, const char *unit, size_t by
 static void test_long_texts(void) {
     static const char *const units[] = {"a",          "ab", " ",    "\n", "<tool>",
                                         "<|im_end|>", "1",  "\xff", "'s"};
-    omm_tokenizer *all[2] = {open_recipe(&s_gpt2), open_recipe(&s_llama)};
-    for (int m = 0; m < 2; m++)
+    enum { MODELS = 4 };
+    recipe lower = s_gemma;
+    lower.model = "whitespace";
+    lower.key = "tokenizer.ggml.normalizer.lowercase";
+    omm_tokenizer *all[MODELS] = {open_recipe(&s_gpt2), open_recipe(&s_llama),
+                                  open_recipe(&s_gemma), open_recipe(&lower)};
+    for (int m = 0; m < MODELS; m++)
         for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
             bool is_linear = false;
             for (int turn = 0; turn < 3 && !is_linear; turn++) { /* a neighbour may disturb one */
@@ -467,9 +653,8 @@ static void test_long_texts(void) {
             CHECK(is_linear);
         }
     /* one word of a megabyte: a second or two with sanitizers, hours if merging were quadratic */
-    for (int m = 0; m < 2; m++) CHECK(encode_seconds(all[m], "ab", 1u << 20) < 60);
-    omm_tokenizer_close(all[0]);
-    omm_tokenizer_close(all[1]);
+    for (int m = 0; m < MODELS; m++) CHECK(encode_seconds(all[m], "ab", 1u << 20) < 60);
+    for (int m = 0; m < MODELS; m++) omm_tokenizer_close(all[m]);
 }
 
 static void test_refuse(const recipe *r, omm_err want) {
@@ -535,6 +720,22 @@ static void test_refusals(void) {
     r = s_llama;
     r.scores[0] = NAN;
     test_refuse(&r, OMM_ERR_FORMAT);
+    r = s_gemma;
+    r.is_silent = true; /* no <s>, with which its texts begin */
+    test_refuse(&r, OMM_ERR_NOT_FOUND);
+    CHECK(strstr(omm_err_sentence(), "bos_token_id is missing: 'gemma4' begins every text") !=
+          NULL);
+    r.model = "gpt2";
+    r.pre = "sarvam-moe";
+    r.no_bytes = true;
+    test_refuse(&r, OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "neither byte tokens nor an unknown token") != NULL);
+    r = s_gemma;
+    r.merges[0] = "ab";
+    test_refuse(&r, OMM_ERR_FORMAT);
+    memset(r.merges, 0, sizeof r.merges);
+    test_refuse(&r, OMM_ERR_NOT_FOUND);
+    CHECK(strstr(omm_err_sentence(), "tokenizer.ggml.merges") != NULL);
 }
 
 /* A merge whose result is no token: the reference writes the letters that are tokens. */
@@ -616,29 +817,37 @@ static omm_digest digest_of(const recipe *r) {
 
 /* Of the same vocabulary the same, in every version: runs and their bundles name it.  Of any other another. */
 static void test_digest(void) {
-    enum { GPT2 = 6, COUNT = 9 };
+    enum { FIRST_LLAMA = 6, FIRST_GEMMA = 9, COUNT = 13 };
     static const char *const known[] = {
         "a835e1f7596fe1acd56bd3d42ded45aa2d1a79018bf49ffbf8b8adc441aeb540",
-        "6b4ac8d8c327adc1c2993bb869e8f63deae79b5ddfcb0b449a20c13a013fc332"};
+        "6b4ac8d8c327adc1c2993bb869e8f63deae79b5ddfcb0b449a20c13a013fc332",
+        "3c668ab63bae1192f755537fc86123235c460b61a8c7eb4a4a415915e2ad14f5"};
     recipe r[COUNT];
     omm_digest digests[COUNT];
-    for (size_t i = 0; i < COUNT; i++) r[i] = i < GPT2 ? s_gpt2 : s_llama;
+    for (size_t i = 0; i < COUNT; i++)
+        r[i] = i < FIRST_LLAMA ? s_gpt2 : i < FIRST_GEMMA ? s_llama : s_gemma;
     r[1].merges[0] = "a c";
     r[2].types[6] = TOKEN_CONTROL;
     r[3].key = "tokenizer.ggml.add_bos_token"; /* the same ids, and one more in front of them */
     r[4].pre = "qwen2";                        /* other words */
     r[5].texts[G_TOOL - G_AB] = "<tools>";
-    r[GPT2 + 1].scores[2] = -2.5f;
-    r[GPT2 + 2].texts[8] = "</t";
+    r[FIRST_LLAMA + 1].scores[2] = -2.5f;
+    r[FIRST_LLAMA + 2].texts[8] = "</t";
+    r[FIRST_GEMMA + 1].model = "whitespace";
+    r[FIRST_GEMMA + 2].model = "gpt2";
+    r[FIRST_GEMMA + 2].pre = "whitespace";
+    r[FIRST_GEMMA + 3].model = "whitespace";
+    r[FIRST_GEMMA + 3].key = "tokenizer.ggml.normalizer.lowercase";
     for (size_t i = 0; i < COUNT; i++) {
         const omm_digest again = digest_of(&r[i]);
         digests[i] = digest_of(&r[i]);
         CHECK(omm_digest_equal(&digests[i], &again));
         for (size_t k = 0; k < i; k++) CHECK(!omm_digest_equal(&digests[k], &digests[i]));
     }
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 3; i++) {
+        static const size_t firsts[] = {0, FIRST_LLAMA, FIRST_GEMMA};
         char hex[OMM_DIGEST_HEX_SIZE];
-        omm_digest_hex(hex, &digests[i == 0 ? 0 : GPT2]);
+        omm_digest_hex(hex, &digests[firsts[i]]);
         if (strcmp(hex, known[i]) != 0) fprintf(stderr, "digest %s\n", hex);
         CHECK(strcmp(hex, known[i]) == 0);
     }
@@ -662,8 +871,14 @@ int main(void) {
     test_llama();
     test_llama_bytes();
     test_llama_without_bytes();
-    test_random_merges(false);
-    test_random_merges(true);
+    test_characters();
+    test_white_space();
+    test_character_families();
+    test_characters_without_bytes();
+    test_character_stream();
+    test_random_merges(GPT2);
+    test_random_merges(LLAMA);
+    test_random_merges(CHARACTERS);
     test_stream();
     test_no_room();
     test_random_bytes();
@@ -675,8 +890,14 @@ int main(void) {
     test_merge_named_twice();
     test_allocations(&s_gpt2, "abc a<tool> <|im_end|>\xff");
     test_allocations(&s_llama, "ab</s> ab");
+    test_allocations(&s_gemma, "ab</s> ab\n\xff");
+    recipe lower = s_gemma;
+    lower.model = "whitespace";
+    lower.key = "tokenizer.ggml.normalizer.lowercase";
+    test_allocations(&lower, "Ab</s> AB\n\xff");
     test_bit_flips(&s_gpt2);
     test_bit_flips(&s_llama);
+    test_bit_flips(&s_gemma);
     test_digest();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

@@ -62,6 +62,12 @@ omm_err omm_vocab_trainer_open(omm_vocab_trainer **out, const omm_vocab_options 
     t->options = *options;
     omm_buf_init(&t->texts, OMM_VOCAB_WORD_BYTES_MAX);
     omm_err err = pretoken_open(&t->pre, omm_bytes_str(options->words));
+    if (err == OMM_OK && t->pre.characters)
+        err = omm_raise(
+            OMM_ERR_UNSUPPORTED,
+            "tokenizer.ggml.pre '%s' merges characters; a vocabulary that is trained here "
+            "merges bytes: accepted are the others, as gpt-2",
+            options->words);
     if (err != OMM_OK) {
         omm_vocab_trainer_close(t);
         return err;

@@ -272,6 +272,9 @@ static void refusals(void) {
     o = options_of(300);
     o.words = "no-such";
     CHECK_EQ(omm_vocab_trainer_open(&trainer, &o), OMM_ERR_UNSUPPORTED);
+    o.words = "sarvam-moe";
+    CHECK_EQ(omm_vocab_trainer_open(&trainer, &o), OMM_ERR_UNSUPPORTED);
+    CHECK(strstr(omm_err_sentence(), "'sarvam-moe' merges characters"));
     o = options_of(300);
     o.eos = "</s>";
     CHECK_EQ(omm_vocab_trainer_open(&trainer, &o), OMM_ERR_CONFIG);

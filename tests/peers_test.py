@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Start a comparison with another implementation where OMM_PEERS names a folder that has it.
 
-    python3 tests/peers_test.py SOURCE MESHMIND TESTDATA peft|architectures|quantisers|llama_adapters
+    python3 tests/peers_test.py SOURCE MESHMIND TESTDATA peft|architectures|quantisers|llama_adapters|characters|characters_hf
 
-OMM_PEERS/peft-venv is a Python environment with torch, transformers, peft and gguf;
+OMM_PEERS/peft-venv is a Python environment with torch, transformers (with tokenizers), peft and gguf;
 OMM_PEERS/llama-venv one with llama-cpp-python and gguf.
 """
 import os, pathlib, subprocess, sys, tempfile
@@ -16,6 +16,8 @@ venv, modules, program = {
     "architectures": ("peft-venv", "torch, transformers, peft, gguf", ["architectures_peer.py", meshmind, testdata, "OUT"]),
     "quantisers": ("llama-venv", "llama_cpp, gguf", ["bench/quantisers.py", meshmind, "--models", *models]),
     "llama_adapters": ("llama-venv", "llama_cpp, gguf", ["llama_adapters_peer.py", meshmind, testdata, "OUT"]),
+    "characters": ("llama-venv", "llama_cpp, gguf", ["characters_peer.py", source, meshmind, "OUT", "llama"]),
+    "characters_hf": ("peft-venv", "tokenizers, gguf", ["characters_peer.py", source, meshmind, "OUT", "hf"]),
 }[name]
 
 

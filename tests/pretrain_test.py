@@ -308,6 +308,7 @@ for change, says in ((("kv_heads: 2", "kv_heads: 3"), "bad.yaml:LINE:COLUMN: mod
                      (("steps: 12", "steps: 12\n  order: sorted"), "listed"),
                      (("size: 340", "size: 60000"), "bad.yaml:LINE:COLUMN: vocabulary.size: the text gives"),
                      (("size: 340", "size: 340\n  words: nobody"), "bad.yaml:LINE:COLUMN: vocabulary.words: tokenizer.ggml.pre 'nobody' is not known"),
+                     (("size: 340", "size: 340\n  words: gemma4"), "bad.yaml:LINE:COLUMN: vocabulary.words: tokenizer.ggml.pre 'gemma4' merges characters"),
                      (("steps: 12", "steps: 12\n  momentum: 0.5"), "bad.yaml:LINE:COLUMN: training.momentum is 0.5 with adamw"),
                      (("name: Test", "name: Test\ntype: Q9"), "bad.yaml:LINE:COLUMN: type: element type 'Q9'"),
                      (("valid_text: valid.txt", "valid_text: none.txt"), "bad.yaml:LINE:COLUMN: valid_text: open "),

@@ -1,14 +1,16 @@
 /* tokenizer.h - text to token ids and back, from the vocabulary inside a GGUF file.
  *
- * Two families, both as the reference implementation (llama.cpp) does them:
- *   gpt2   byte-level BPE: a pre-tokenizer regular expression, then merges by rank
- *   llama  SentencePiece BPE: merges by score, byte tokens (or unknown) for what is left
+ * Three families, all as the reference implementation (llama.cpp) does them:
+ *   gpt2        byte-level BPE: a pre-tokenizer regular expression, then merges by rank
+ *   llama       SentencePiece BPE: merges by score, byte tokens (or unknown) for what is left
+ *   characters  merges by rank as gpt2, over characters as llama: tokenizer.ggml.model gemma4 and whitespace,
+ *               and gpt2 where its pre-tokenizer says so (sarvam-moe, granite-embed-multi-311m and those two)
  *
  * Control tokens ("<|im_end|>") come out of text only when OMM_TOKENIZE_SPECIAL is given; text from
  * a user is encoded without it, so it can never open or close a turn.
  *
- * Encoding is O(n log n) in the length of the text.  Malformed UTF-8: gpt2 encodes U+FFFD for each
- * bad byte (as the reference does, which also lets overlong forms and surrogates through; here they
+ * Encoding is O(n log n) in the length of the text.  Malformed UTF-8: gpt2 and characters encode U+FFFD for
+ * each bad byte (as the reference does, which also lets overlong forms and surrogates through; here they
  * are bad bytes); llama encodes the bytes themselves.
  *
  * Depends on: err, mem, bytes, hash, gguf; PCRE2.  Threads: a tokenizer is read-only after open and may be
@@ -67,7 +69,8 @@ uint32_t omm_tokenizer_vocab(const omm_tokenizer *tokenizer); /* number of ids *
 /* OMM_TOKEN_NONE where the file names none. */
 uint32_t omm_tokenizer_bos(const omm_tokenizer *tokenizer);
 uint32_t omm_tokenizer_eos(const omm_tokenizer *tokenizer);
-bool omm_tokenizer_adds_bos(const omm_tokenizer *tokenizer); /* the file's add_bos_token */
+/* The file's add_bos_token; gemma4 and granite-embed-multi-311m always. */
+bool omm_tokenizer_adds_bos(const omm_tokenizer *tokenizer);
 /* True where a text's first token has a space in front that decoding leaves out (llama, add_space_prefix). */
 bool omm_tokenizer_leads(const omm_tokenizer *tokenizer);
 /* True for ids that end a generation: eos, eot, "<|im_end|>", "<|endoftext|>" and the like. */
