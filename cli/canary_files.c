@@ -41,6 +41,11 @@ static omm_err load_one(omm_coord_shard *out, service_env *env, const char *name
         if (err == OMM_ERR_FORMAT)
             err = omm_raise(OMM_ERR_CONFIG, "canary.shards: %s", omm_err_sentence());
     }
+    if (err == OMM_OK && lines.size == 0)
+        err = omm_raise(OMM_ERR_CONFIG,
+                        "canary.shards: %s: blank lines alone; accepted: %u "
+                        "examples or more, in at most %u bytes",
+                        name, OMM_SHARD_EXAMPLES_MIN, OMM_CANARY_BYTES_MAX);
     uint8_t *copy = err == OMM_OK ? omm_arena_alloc(&env->arena, lines.size, 1) : NULL;
     if (err == OMM_OK && !copy) err = omm_raise(OMM_ERR_NOMEM, "%s", name);
     if (err == OMM_OK) {

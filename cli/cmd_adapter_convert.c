@@ -65,13 +65,11 @@ static omm_err check_out(const convert_args *a, const char *path) {
     return cli_check_out(a->out, inputs);
 }
 
-static omm_err import(const char *path, const convert_args *a) {
+static omm_err import_to(const char *path, const convert_args *a) {
     omm_peft_base base;
     omm_lora lora;
     char name[256];
     bool folded = false, fused = false;
-    if (!a->out) return omm_raise(OMM_ERR_USAGE, "where to? give -o FILE");
-    OMM_TRY(check_out(a, path));
     OMM_TRY(read_base(&base, name, a));
     omm_err err = read_any(&lora, &folded, path, &base, a->rounding);
     OMM_TRY(adapter_name_rounding(err, a->rounding));
@@ -80,6 +78,16 @@ static omm_err import(const char *path, const convert_args *a) {
         printf("%zu values in %zu layers, %s\n", lora.value_count, lora.tensor_count / 2,
                folded || fused ? "B rounded: the file has one alpha" : "exact");
     omm_lora_fini(&lora);
+    return err;
+}
+
+static omm_err import(const char *path, const convert_args *a) {
+    place_made made;
+    if (!a->out) return omm_raise(OMM_ERR_USAGE, "where to? give -o FILE");
+    OMM_TRY(check_out(a, path));
+    omm_err err = place_make_output(&made, a->out, "--out");
+    if (err == OMM_OK) err = import_to(path, a);
+    if (err != OMM_OK) place_unmake(&made);
     return err;
 }
 
@@ -106,11 +114,12 @@ static size_t merged_scales(const omm_lora *lora) {
 static omm_err export_to(const char *dir, const omm_lora *lora, const omm_peft_base *base,
                          const char *name) {
     char values[OMM_PATH_MAX];
-    const unsigned made = place_missing(dir);
+    place_made made;
+    OMM_TRY(place_plan_folder(&made, dir, "--out"));
     const omm_err err = omm_peft_export(dir, lora, base, name);
-    if (err == OMM_OK || made == 0) return err;
+    if (err == OMM_OK || made.count == 0) return err;
     if (omm_path_join(values, dir, OMM_PEFT_MODEL_FILE) == OMM_OK) (void)unlink(values);
-    place_unmake(dir, made);
+    place_unmake(&made);
     return err;
 }
 

@@ -1,6 +1,7 @@
 /* cmd_adapter_merge.c - `meshmind adapter merge`: adapters into a model, or several into one. */
 #include "adapter.h"
 #include "loaded.h"
+#include "places.h"
 
 #include "omm/file.h"
 #include "omm/json.h"
@@ -252,16 +253,24 @@ static omm_err merge_into(const merge_args *a, const omm_gguf *gguf) {
     return err;
 }
 
+static omm_err merge_all(const merge_args *a) {
+    omm_gguf gguf;
+    if (!a->model) return join(a);
+    OMM_TRY(omm_gguf_open(&gguf, a->model));
+    const omm_err err = merge_into(a, &gguf);
+    omm_gguf_close(&gguf);
+    return err;
+}
+
 static omm_err merge(const merge_args *a) {
+    place_made made;
     if (!a->out) return omm_raise(OMM_ERR_USAGE, "where to? give -o FILE");
     if (a->list.count == 0) return omm_raise(OMM_ERR_USAGE, "which adapters? give --lora FILE");
     OMM_TRY(cli_check_out(a->out, (const cli_input[]){{"--model", a->model}, {0}}));
     OMM_TRY(loaded_check_out(a->out, &a->list, "--lora"));
-    if (!a->model) return join(a);
-    omm_gguf gguf;
-    OMM_TRY(omm_gguf_open(&gguf, a->model));
-    omm_err err = merge_into(a, &gguf);
-    omm_gguf_close(&gguf);
+    omm_err err = place_make_output(&made, a->out, "--out");
+    if (err == OMM_OK) err = merge_all(a);
+    if (err != OMM_OK) place_unmake(&made);
     return err;
 }
 

@@ -36,16 +36,10 @@ static omm_err digest_file(char hex[OMM_DIGEST_HEX_SIZE], const char *path) {
 
 /* The digest is of all parts, where there are several. */
 static omm_err load_gguf(omm_lora *lora, char hex[OMM_DIGEST_HEX_SIZE], const char *path) {
-    omm_gguf gguf;
+    omm_digest digest;
     omm_lora_shape shape = {0};
-    OMM_TRY(omm_gguf_open(&gguf, path));
-    omm_err err = omm_lora_claim_shape(&shape, &gguf);
-    const omm_digest digest = omm_gguf_digest(&gguf);
+    OMM_TRY(omm_lora_claim_file(&shape, &digest, path));
     omm_digest_hex(hex, &digest);
-    omm_gguf_close(&gguf);
-    if (err == OMM_ERR_NOT_FOUND)
-        err = OMM_ERR_FORMAT; /* the file is there: something in it is not */
-    if (err != OMM_OK) return omm_raise(err, "%s: %s", path, omm_err_sentence());
     return omm_lora_load_file(lora, path, &shape);
 }
 

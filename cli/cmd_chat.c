@@ -66,6 +66,7 @@ static omm_err find_notes(chat *c) {
         OMM_TRY(omm_path_join(c->notes_path, ".", c->options.notes));
     else
         OMM_TRY(place_path(c->notes_path, PLACE_DATA, "notes.sqlite"));
+    OMM_TRY(place_check_unsealed("--notes", c->notes_path));
     if (stat(c->notes_path, &at) == 0 && !S_ISREG(at.st_mode))
         return omm_raise(OMM_ERR_USAGE, "--notes %s is no regular file", c->notes_path);
     return OMM_OK;

@@ -180,6 +180,7 @@ typedef struct coordinator {
     omm_key key, bundle_key;
     omm_buf tls_certificate, tls_key;
     omm_run_enrolled *nodes;
+    uint32_t node_max; /* 0: nobody joins */
     omm_scenario_run *run;
 } coordinator;
 
@@ -345,12 +346,12 @@ static omm_err read_schedule(omm_coord_service_options *out, const coordinator *
 }
 
 static omm_err open_run(coordinator *c) {
-    omm_scenario_run_options options = {
-        .scenario = c->scenario, .compute = &c->env.compute, .bundle = c->bundle};
-    OMM_TRY(find_node_max(&options.node_max, c));
+    omm_scenario_run_options options = {.scenario = c->scenario,
+                                        .compute = &c->env.compute,
+                                        .bundle = c->bundle,
+                                        .node_max = c->node_max};
     OMM_TRY(find_begun(&options.has_begun, c));
     if (c->file.key[0]) {
-        OMM_TRY(load_keys(c));
         OMM_TRY(omm_run_seed_keep(&options.run_seed, c->state_dir));
         options.key = &c->key;
         options.nodes = c->nodes;
@@ -419,6 +420,8 @@ static omm_err serve(coordinator *c, bool json, bool *passed) {
     OMM_TRY(resolve_paths(c));
     OMM_TRY(load_tls(c));
     service_tell_time(&c->env, &c->tls_certificate);
+    OMM_TRY(find_node_max(&c->node_max, c));
+    if (c->file.key[0]) OMM_TRY(load_keys(c)); /* before a folder is made */
     OMM_TRY(service_take_state(&c->env, c->file.state_dir));
     OMM_TRY(open_run(c));
     OMM_TRY(repeat_result(&is_over, c, json, passed));

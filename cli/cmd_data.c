@@ -155,7 +155,11 @@ static void print_survey(const check *c, const survey *s) {
     char note[160] = "";
     printf("%s: %s%s\n", s->path, omm_data_format_name(t->format),
            t->is_array ? ", one JSON array" : "");
-    print_count("examples", t->examples, "");
+    if (t->examples == 0)
+        snprintf(note, sizeof note, "%s; accepted: at least one",
+                 t->bad || t->dropped ? "none to learn from" : "nothing is in the file");
+    print_count("examples", t->examples, note);
+    note[0] = '\0';
     print_count("tokens", t->tokens, "");
     if (t->tokens)
         snprintf(note, sizeof note, "%.1f %% of the tokens",

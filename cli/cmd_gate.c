@@ -2,6 +2,7 @@
 #include "commands.h"
 #include "options.h"
 #include "pins.h"
+#include "places.h"
 #include "print.h"
 
 #include "omm/agreement.h"
@@ -52,9 +53,12 @@ static omm_err refuse(const omm_verify_report *report, const gate_options *o) {
     return err;
 }
 
-static omm_err run(bool *passed, const char *dir, gate_options *o) {
+static omm_err judge_or_refuse(bool *passed, const char *dir, gate_options *o) {
     omm_verify_report report;
-    if (o->unverified) return judge(passed, dir, o);
+    if (o->unverified) {
+        OMM_TRY(cli_pins_check_bundle(dir));
+        return judge(passed, dir, o);
+    }
     OMM_TRY(cli_pins_verify(&report, dir, &o->pins));
     const bool intact = report.intact;
     if (!intact) cli_pins_say_refused(dir, "gate");
@@ -72,7 +76,16 @@ static omm_err check_options(const char *dir, const gate_options *o) {
                          "--unverified: without --trust and --coordinator, which say "
                          "whose it has to be");
     OMM_TRY(cli_check_written("--junit", o->junit, inputs));
-    return cli_check_outside("--junit", o->junit, "BUNDLE", dir);
+    return place_check_outside("--junit", o->junit, "BUNDLE", dir);
+}
+
+static omm_err run(bool *passed, const char *dir, gate_options *o) {
+    place_made made = {0};
+    OMM_TRY(check_options(dir, o));
+    omm_err err = o->junit ? place_make_output(&made, o->junit, "--junit") : OMM_OK;
+    if (err == OMM_OK) err = judge_or_refuse(passed, dir, o);
+    if (err != OMM_OK) place_unmake(&made);
+    return err;
 }
 
 int cmd_gate(int argc, char **argv) {
@@ -102,8 +115,7 @@ int cmd_gate(int argc, char **argv) {
                   1, 1);
     if (code >= 0) return code;
     bool passed = false;
-    omm_err err = check_options(args[0], &o);
-    if (err == OMM_OK) err = run(&passed, args[0], &o);
+    const omm_err err = run(&passed, args[0], &o);
     if (err != OMM_OK) return cli_fail("gate", err);
     return passed ? CLI_EXIT_PASS : CLI_EXIT_FAILED;
 }

@@ -2,6 +2,7 @@
  * certificate and its key. */
 #include "commands.h"
 #include "options.h"
+#include "places.h"
 #include "print.h"
 
 #include "omm/file.h"
@@ -88,6 +89,8 @@ int cmd_keygen(int argc, char **argv) {
         return cli_fail("keygen", omm_raise(OMM_ERR_USAGE, "one of --out and --show is required"));
     if (show && tls)
         return cli_fail("keygen", omm_raise(OMM_ERR_USAGE, "--tls goes with --out, not --show"));
+    const omm_err placed = place_check_unsealed("--out", out);
+    if (placed != OMM_OK) return cli_fail("keygen", placed);
     if (tls) {
         omm_err made = make_tls(out, json);
         return made == OMM_OK ? CLI_EXIT_PASS : cli_fail("keygen", made);

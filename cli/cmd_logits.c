@@ -1,6 +1,7 @@
 /* cmd_logits.c - `meshmind logits`: what a model says after each of the given tokens. */
 #include "commands.h"
 #include "loaded.h"
+#include "places.h"
 
 #include "omm/file.h"
 #include "omm/json.h"
@@ -76,6 +77,7 @@ static omm_err compute(loaded *l, const logits_options *o, const omm_tokens *ids
 }
 
 static omm_err run(const logits_options *o) {
+    place_made made = {0};
     if (!o->ids) return omm_raise(OMM_ERR_USAGE, "which tokens? give --ids 1,2,3");
     OMM_TRY(cli_check_out(o->out, (const cli_input[]){{"--model", o->common.model}, {0}}));
     OMM_TRY(loaded_check_out(o->out, &o->common.lora, "--lora"));
@@ -83,6 +85,7 @@ static omm_err run(const logits_options *o) {
     omm_tokens ids;
     omm_tokens_init(&ids, IDS_MAX);
     omm_err err = parse_ids(&ids, o->ids);
+    if (err == OMM_OK && o->out) err = place_make_output(&made, o->out, "--out");
     if (err == OMM_OK) {
         loaded_options common = o->common;
         common.positions_min = ids.count < IDS_MAX ? (uint32_t)ids.count : IDS_MAX;
@@ -92,6 +95,7 @@ static omm_err run(const logits_options *o) {
         loaded_close(&l);
     }
     omm_tokens_fini(&ids);
+    if (err != OMM_OK) place_unmake(&made);
     return err;
 }
 

@@ -212,8 +212,9 @@ int cmd_pretrain(int argc, char **argv) {
     if (!o->checkpoint && o->checkpoint_every != CHECKPOINT_EVERY)
         return cli_fail("pretrain",
                         omm_raise(OMM_ERR_USAGE, "--checkpoint-every needs --checkpoint"));
-    omm_err err = place_make_output(o->out, "--out");
-    if (err == OMM_OK && o->checkpoint) err = place_make_output(o->checkpoint, "--checkpoint");
+    omm_err err = place_make_output(NULL, o->out, "--out");
+    if (err == OMM_OK && o->checkpoint)
+        err = place_make_output(NULL, o->checkpoint, "--checkpoint");
     if (err != OMM_OK) return cli_fail("pretrain", err);
     omm_arena_init(&r.arena, ARENA_BYTES_MAX);
     omm_buf_init(&r.file, FULL_RUN_BYTES_MAX);

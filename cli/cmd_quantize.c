@@ -129,7 +129,7 @@ static void note_unsupported(const omm_gguf *in) {
 }
 
 static omm_err run(quantize *q) {
-    char folder[OMM_PATH_MAX];
+    place_made made;
     omm_gguf in;
     omm_pool *pool = NULL;
     omm_quantise_report report = {0};
@@ -140,14 +140,12 @@ static omm_err run(quantize *q) {
         return omm_raise(OMM_ERR_USAGE, "OUT is %sIN, %s: give another name",
                          omm_file_same(q->in, q->out) ? "" : "a part of ", q->in);
     OMM_TRY(omm_gguf_open(&in, q->in));
-    omm_err err = omm_path_dir(folder, q->out);
-    const unsigned made = err == OMM_OK ? place_missing(folder) : 0;
-    if (err == OMM_OK) err = place_make_output(q->out, "OUT");
+    omm_err err = place_make_output(&made, q->out, "OUT");
     cli_progress_init(&q->progress);
     if (err == OMM_OK) err = omm_pool_open(&pool, threads);
     if (err == OMM_OK) err = omm_quantise_file(q->out, &in, &q->options, pool, &report, show, q);
     cli_progress_end(&q->progress);
-    if (err != OMM_OK) place_unmake(folder, made);
+    if (err != OMM_OK) place_unmake(&made);
     if (err == OMM_OK) note_unsupported(&in);
     if (err == OMM_OK && q->json) err = print_json(q, &report);
     if (err == OMM_OK && !q->json) print_text(q, &report);

@@ -2,6 +2,7 @@
 #include "build_info.h"
 #include "commands.h"
 #include "options.h"
+#include "places.h"
 #include "progress.h"
 #include "signals.h"
 #include "threads.h"
@@ -272,6 +273,8 @@ int cmd_simulate(int argc, char **argv) {
     if (err == OMM_OK && seed != UINT64_MAX && seed > OMM_SCENARIO_SEED_MAX)
         err = omm_raise(OMM_ERR_USAGE, "--seed %llu; accepted: 0 to %llu", (unsigned long long)seed,
                         (unsigned long long)OMM_SCENARIO_SEED_MAX);
+    if (err == OMM_OK && !(out && omm_file_exists(out))) /* what is there is refused by itself */
+        err = place_check_unsealed("--out", out ? out : "artifacts");
     if (err == OMM_OK && threads == 0) err = measure_threads(&threads, args[0], isa);
     if (err != OMM_OK) return cli_fail("simulate", err);
     simulate_ui ui = {.clock = omm_clock_system(), .quiet = quiet};

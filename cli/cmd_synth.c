@@ -1,6 +1,7 @@
 /* cmd_synth.c - `meshmind synth`: a model of random weights in the shape of a published one. */
 #include "commands.h"
 #include "options.h"
+#include "places.h"
 
 #include "omm/synth.h"
 
@@ -33,14 +34,17 @@ static void report(const synth_cli *o, const omm_synth_report *r) {
 }
 
 static omm_err run(const synth_cli *o) {
+    place_made made;
     omm_pool *pool = NULL;
     omm_synth_report r;
     const unsigned threads = o->threads ? o->threads : omm_threads_default();
     if (threads > OMM_POOL_THREADS_MAX)
         return omm_raise(OMM_ERR_USAGE, "--threads %u: at most %u", threads, OMM_POOL_THREADS_MAX);
-    OMM_TRY(omm_pool_open(&pool, threads));
-    omm_err err = omm_synth_write(o->path, &o->synth, pool, &r);
+    omm_err err = place_make_output(&made, o->path, "OUT");
+    if (err == OMM_OK) err = omm_pool_open(&pool, threads);
+    if (err == OMM_OK) err = omm_synth_write(o->path, &o->synth, pool, &r);
     omm_pool_close(pool);
+    if (err != OMM_OK) place_unmake(&made);
     if (err == OMM_OK) report(o, &r);
     return err;
 }

@@ -7,8 +7,10 @@
 #include "omm/file.h"
 #include "omm/json.h"
 #include "omm/tokenizer.h"
+#include "omm/utf8.h"
 
 #include <stdio.h>
+#include <string.h>
 
 typedef struct tokenize_options {
     const char *model;
@@ -17,9 +19,14 @@ typedef struct tokenize_options {
     bool bos, special, plain, json;
 } tokenize_options;
 
+/* A byte order mark is no part of a file's text, here as in training. */
 static omm_err read_input(omm_buf *out, const tokenize_options *o) {
     if (o->text) return omm_buf_printf(out, "%s", o->text);
-    return omm_file_read(out, o->file);
+    OMM_TRY(omm_file_read(out, o->file));
+    const omm_bytes text = omm_utf8_without_mark(omm_buf_view(out));
+    if (text.size > 0) memmove(out->data, text.data, text.size);
+    out->size = text.size;
+    return OMM_OK;
 }
 
 static void print_line(const omm_tokens *ids) {
@@ -88,7 +95,8 @@ int cmd_tokenize(int argc, char **argv) {
     tokenize_options o = {0};
     const cli_option options[] = {
         {"model", 'm', CLI_STR, &o.model, "FILE", "GGUF file with the vocabulary"},
-        {"file", 'f', CLI_STR, &o.file, "FILE", "text to encode"},
+        {"file", 'f', CLI_STR, &o.file, "FILE",
+         "text to encode, without a UTF-8 byte order mark in front"},
         {"text", 't', CLI_STR, &o.text, "TEXT", "the text itself, instead of a file"},
         {"bos", 0, CLI_FLAG, &o.bos, NULL,
          "put the begin token in front, where the model's file asks for it (add_bos_token)"},

@@ -315,12 +315,8 @@ static omm_err save(train_run *r, omm_digest *digest) {
 
 /* The folder is made now, so that what stands in its way is known before the work is done. */
 static omm_err make_place(train_run *r, const char *file, const char *option) {
-    train_place *at = &r->places[r->place_count];
     OMM_ASSERT(r->place_count < TRAIN_PLACES_MAX);
-    OMM_TRY(omm_path_dir(at->folder, file));
-    at->made = place_missing(at->folder);
-    r->place_count++;
-    return place_make_output(file, option);
+    return place_make_output(&r->places[r->place_count++], file, option);
 }
 
 static omm_err make_report(train_run *r, const char *dir) {
@@ -329,7 +325,7 @@ static omm_err make_report(train_run *r, const char *dir) {
     OMM_TRY(omm_path_join(file, dir, "report.json"));
     OMM_TRY(make_place(r, file, "--report"));
     OMM_TRY(omm_path_join(file, dir, "report.html"));
-    return place_make_output(file, "--report");
+    return place_make_output(NULL, file, "--report");
 }
 
 /* What the run will write can be written. */
@@ -342,10 +338,7 @@ static omm_err make_places(train_run *r) {
 
 /* Of a run that ended before its end no folder stays that it made and put nothing into. */
 static void unmake_places(train_run *r) {
-    while (r->place_count > 0) {
-        const train_place *at = &r->places[--r->place_count];
-        place_unmake(at->folder, at->made);
-    }
+    while (r->place_count > 0) place_unmake(&r->places[--r->place_count]);
 }
 
 /* For the adapter, and what stands with it in its file; q, k, v in one tensor make B three times as large. */

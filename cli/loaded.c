@@ -247,6 +247,7 @@ static omm_err open_all(loaded *l, const loaded_options *o, bool with_tokenizer)
     if (o->lora.count > OMM_ADAPTERS_MAX)
         return omm_raise(OMM_ERR_USAGE, "--lora: %u adapters; at most %u at once", o->lora.count,
                          OMM_ADAPTERS_MAX);
+    OMM_TRY(place_check_unsealed("--session", o->session));
     OMM_TRY(choose_kv(l, o));
     OMM_TRY(omm_activations_parse(&l->activations, o->activations));
     if (o->draft)

@@ -203,7 +203,8 @@ static omm_err backup(const char *config, const char *out) {
     node_file file;
     char full[OMM_PATH_MAX];
     json_t *root = json_pack("{s:i,s:s}", "schema_version", 1, "kind", KIND);
-    omm_err err = full_path(full, config);
+    omm_err err = place_check_unsealed("BACKUP", out);
+    if (err == OMM_OK) err = full_path(full, config);
     if (err == OMM_OK) err = load_file(&env, &file, config);
     if (err == OMM_OK && omm_json_set_str(root, "config_path", full) != OMM_OK)
         err = omm_raise(OMM_ERR_USAGE,
@@ -320,6 +321,7 @@ static omm_err move_config(omm_buf *out, moved *m, const json_t *root, const cha
 /* ---- restore ---- */
 
 static omm_err put(const char *path, omm_bytes bytes, bool replace) {
+    OMM_TRY(place_check_unsealed("a restored file", path));
     OMM_TRY(place_make_parent(path));
     return replace ? omm_file_write(path, bytes, 0600) : omm_file_create(path, bytes, 0600);
 }

@@ -429,6 +429,8 @@ static omm_err run_setup(setup *s) {
     omm_public_key public_key;
     omm_buf text;
     OMM_TRY(find_paths(s));
+    OMM_TRY(place_check_unsealed("--config", s->config_path));
+    OMM_TRY(place_check_unsealed("--key", s->key_path));
     OMM_TRY(may_replace(s, s->config_path));
     OMM_TRY(ask_all(s));
     omm_buf_init(&text, FILE_BYTES_MAX);

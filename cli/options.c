@@ -196,10 +196,18 @@ static bool is_help(const char *arg, const cli_option *options) {
 
 enum { OPTIONS_MAX = 128 };
 
-/* Of two files one would be left out in silence; a number that is said again is changed. */
+/* What a command is about (a file, a key, a text), not how it is done. */
+static bool is_subject(const cli_option *o) {
+    static const char *const values[] = {"KEY", "HEX", "TEXT", "NODE", "URL"};
+    for (size_t i = 0; o->kind == CLI_STR && o->value && i < sizeof values / sizeof values[0]; i++)
+        if (strcmp(o->value, values[i]) == 0) return true;
+    return is_of_path(o);
+}
+
+/* Of two subjects one would be left out in silence; a setting that is said again is changed, as scripts that add to a
+ * command line do. */
 static bool is_given(const cli_option *o, bool *taken) {
-    if (!is_of_path(o)) return false;
-    const bool before = *taken;
+    const bool before = *taken && is_subject(o);
     *taken = true;
     return before;
 }
@@ -247,7 +255,7 @@ static int take(int *i, bool taken[OPTIONS_MAX], int argc, char **argv, const cl
         value = argv[++*i];
     }
     if (is_given(o, &taken[o - options]))
-        return complain(usage, "given twice, and one file is taken:", arg);
+        return complain(usage, "given twice, and one is taken:", arg);
     return store(o, value) ? -1 : complain_value(usage, o, value);
 }
 
@@ -300,22 +308,6 @@ omm_err cli_check_written(const char *option, const char *path, const cli_input 
 
 omm_err cli_check_out(const char *out, const cli_input *inputs) {
     return cli_check_written("--out", out, inputs);
-}
-
-omm_err cli_check_outside(const char *option, const char *path, const char *input,
-                          const char *folder) {
-    char at[OMM_PATH_MAX] = "", above[OMM_PATH_MAX];
-    if (!path) return OMM_OK;
-    OMM_TRY(omm_path_dir(at, path));
-    while (omm_file_exists(at)) {
-        if (omm_file_same(at, folder))
-            return omm_raise(OMM_ERR_USAGE, "%s: %s is in %s, %s: give another folder", option,
-                             path, input, folder);
-        OMM_TRY(omm_path_join(above, at, ".."));
-        if (omm_file_same(at, above)) break; /* the root */
-        memcpy(at, above, sizeof at);
-    }
-    return OMM_OK;
 }
 
 omm_err cli_of_file(omm_err err, const char *option, const char *path) {

@@ -2,6 +2,7 @@
  *
  * Accepts "--name value", "--name=value", "-x value" and flags; "--" ends the options; what is left
  * are the positional arguments.  Numbers are parsed strictly: "3x" and "" are errors.
+ * A second file, key or text for an option that takes one is an error; a second number or choice takes the first one's place.
  */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
@@ -61,11 +62,6 @@ OMM_CHECKED omm_err cli_check_out(const char *out, const cli_input *inputs);
 /* The same of what another option has written ("--report"). */
 OMM_CHECKED omm_err cli_check_written(const char *option, const char *path,
                                       const cli_input *inputs);
-
-/* Nor must it lie in `folder`, which `input` names, at any depth: a bundle is not one any more with a file that its manifest does not
- * have.  Where no file can be made at `path` it is left to whoever writes it.  Errors: USAGE, TOO_BIG. */
-OMM_CHECKED omm_err cli_check_outside(const char *option, const char *path, const char *input,
-                                      const char *folder);
 
 /* `err`; if that is of what a file holds, and not of what was asked for, its sentence names the file, and by which option
  * it came. */

@@ -43,7 +43,7 @@ static omm_err parse_trust(omm_public_key *out, const char *text) {
 }
 
 /* What has neither of these is not a bundle in which something is missing. */
-static omm_err check_is_bundle(const char *dir) {
+omm_err cli_pins_check_bundle(const char *dir) {
     char manifest[OMM_PATH_MAX], run[OMM_PATH_MAX];
     OMM_TRY(omm_path_join(manifest, dir, "manifest.json"));
     OMM_TRY(omm_path_join(run, dir, "run.json"));
@@ -79,7 +79,7 @@ omm_err cli_pins_verify(omm_verify_report *report, const char *dir, cli_pins *pi
     cli_render bundle = {.dir = dir};
     omm_verify_options options = {
         .render = cli_render_adapter, .render_ud = &bundle, .read_scenario = omm_scenario_agrees};
-    OMM_TRY(check_is_bundle(dir));
+    OMM_TRY(cli_pins_check_bundle(dir));
     OMM_TRY(read_pins(pins, &options));
     OMM_TRY(omm_pool_open(&options.pool, omm_threads_default()));
     const omm_err err = omm_bundle_verify(report, dir, &options);

@@ -17,6 +17,9 @@ typedef struct cli_pins {
      "public key of the coordinator that must have run it"}
 /* clang-format on */
 
+/* Is `dir` a bundle, sealed or not?  Of one that was never sealed a line on stderr says so.  Errors: USAGE (it is none),
+ * NOT_FOUND, TOO_BIG. */
+OMM_CHECKED omm_err cli_pins_check_bundle(const char *dir);
 /* Verify a bundle.  Errors: USAGE (it is none, or a pin is no key), those of omm_bundle_verify and of reading a file.  *report: fini
  * after OK. */
 OMM_CHECKED omm_err cli_pins_verify(omm_verify_report *report, const char *dir, cli_pins *pins);

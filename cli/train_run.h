@@ -4,6 +4,7 @@
 
 #include "energy.h"
 #include "kept_run.h"
+#include "places.h"
 #include "progress.h"
 #include "train_clock.h"
 #include "train_options.h"
@@ -23,12 +24,6 @@ typedef struct train_memory {
     uint64_t weights, held_out, total;
     uint64_t available; /* to this process, what it has included */
 } train_memory;
-
-/* A folder that an output lies in; `made` of it and those above were made for it. */
-typedef struct train_place {
-    char folder[OMM_PATH_MAX];
-    unsigned made;
-} train_place;
 
 enum { TRAIN_PLACES_MAX = 3 }; /* --report, --out, --checkpoint */
 
@@ -54,7 +49,7 @@ typedef struct train_run {
     omm_course *course;
     kept_run kept;     /* its checkpoint */
     omm_file_out room; /* kept for the adapter's file */
-    train_place places[TRAIN_PLACES_MAX];
+    place_made places[TRAIN_PLACES_MAX];
     size_t place_count;
     omm_lora start;
     omm_digest start_files[CLI_LIST_MAX]; /* with --report */

@@ -161,10 +161,15 @@ static omm_err make_recipe(omm_run *run, const omm_run_config *config) {
 
 /* ---- the nodes and their data ---- */
 
-static omm_err select_client(omm_run *run, const char *name, omm_digest *digest,
-                             uint64_t *examples) {
+static void set_fault(const omm_run_config *config, omm_run_fault fault) {
+    if (config->fault) *config->fault = fault;
+}
+
+static omm_err select_client(omm_run *run, const omm_run_config *config, const char *name,
+                             omm_digest *digest, uint64_t *examples) {
     run_client *client = &run->clients[run->client_count];
     const omm_err err = omm_dataset_select(&client->data, run->train, &name, 1);
+    if (err == OMM_ERR_NOT_FOUND) set_fault(config, OMM_RUN_FAULT_TRAIN_CLIENT);
     if (err != OMM_OK) return omm_raise(err, "train: %s", omm_err_sentence());
     client->name = omm_arena_strdup(&run->arena, name);
     if (!client->name) {
@@ -186,7 +191,8 @@ static int by_id(const void *a, const void *b) {
     return omm_digest_compare(&((const enrolled *)a)->node.id, &((const enrolled *)b)->node.id);
 }
 
-static omm_err fill_node(enrolled *out, omm_run *run, const omm_run_enrolled *from) {
+static omm_err fill_node(enrolled *out, omm_run *run, const omm_run_config *config,
+                         const omm_run_enrolled *from) {
     out->extra = from->extra;
     out->node = (omm_run_node){.name = omm_arena_strdup(&run->arena, from->name),
                                .id = omm_key_id(&from->public_key),
@@ -194,7 +200,7 @@ static omm_err fill_node(enrolled *out, omm_run *run, const omm_run_enrolled *fr
                                .client = omm_arena_strdup(&run->arena, from->client)};
     if (!out->node.name || !out->node.client) return no_memory("node name");
     if (!run->train || !from->client[0]) return OMM_OK;
-    return select_client(run, from->client, &out->node.data_digest, &out->node.examples);
+    return select_client(run, config, from->client, &out->node.data_digest, &out->node.examples);
 }
 
 static omm_err enroll(omm_run *run, const omm_run_config *config) {
@@ -209,7 +215,7 @@ static omm_err enroll(omm_run *run, const omm_run_config *config) {
     run->extra = omm_arena_alloc(&run->arena, most, sizeof *run->extra);
     run->clients = omm_arena_alloc(&run->arena, most, sizeof *run->clients);
     if (!all || !nodes || !run->extra || !run->clients) return no_memory("nodes");
-    for (size_t i = 0; i < n; i++) OMM_TRY(fill_node(&all[i], run, &config->nodes[i]));
+    for (size_t i = 0; i < n; i++) OMM_TRY(fill_node(&all[i], run, config, &config->nodes[i]));
     qsort(all, n, sizeof *all, by_id);
     for (size_t i = 0; i < n; i++) {
         if (i > 0 && omm_digest_equal(&all[i].node.id, &all[i - 1].node.id))
@@ -279,6 +285,8 @@ static omm_err open_test(omm_run *run, const omm_run_config *config) {
     }
     omm_err err = omm_dataset_load(&run->test, config->test, run->tokenizer, &options);
     omm_free(clients);
+    if (err == OMM_ERR_NOT_FOUND && options.clients && omm_file_exists(config->test))
+        set_fault(config, OMM_RUN_FAULT_TEST_CLIENT);
     OMM_TRY(err);
     OMM_TRY(omm_hash_file(&run->record.test_digest, config->test));
     run->record.test_items = omm_dataset_count(run->test);

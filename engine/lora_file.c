@@ -380,17 +380,19 @@ omm_err omm_lora_load(omm_lora *lora, omm_bytes file, const omm_lora_shape *shap
     return err;
 }
 
+/* Which file it is; what is not found in one that is there is missing from it. */
+static omm_err of_file(omm_err err, const char *path) {
+    if (err == OMM_OK || err == OMM_ERR_NOMEM) return err;
+    return omm_raise(err == OMM_ERR_NOT_FOUND ? OMM_ERR_FORMAT : err, "%s: %s", path,
+                     omm_err_sentence());
+}
+
 omm_err omm_lora_load_file(omm_lora *lora, const char *path, const omm_lora_shape *shape) {
     omm_gguf g = {0};
     OMM_TRY(omm_gguf_open(&g, path));
     omm_err err = load(lora, &g, shape);
     omm_gguf_close(&g);
-    if (err == OMM_OK || err == OMM_ERR_NOMEM) return err;
-    if (err == OMM_ERR_NOT_FOUND)
-        err = OMM_ERR_FORMAT; /* the file is there: something in it is not */
-    char said[512];
-    snprintf(said, sizeof said, "%s", omm_err_sentence());
-    return omm_raise(err, "%s: %s", path, said);
+    return of_file(err, path);
 }
 
 /* ---- Without the model ---------------------------------------------------------------------- */
@@ -424,4 +426,13 @@ omm_err omm_lora_claim_shape(omm_lora_shape *shape, const omm_gguf *gguf) {
                          "attn_qkv beside attn_k, attn_v or ffn_gate: `adapter import FILE -m "
                          "MODEL -o FILE` gives both the model's own tensors");
     return OMM_OK;
+}
+
+omm_err omm_lora_claim_file(omm_lora_shape *shape, omm_digest *digest, const char *path) {
+    omm_gguf gguf;
+    OMM_TRY(omm_gguf_open(&gguf, path));
+    const omm_err err = of_file(omm_lora_claim_shape(shape, &gguf), path);
+    *digest = omm_gguf_digest(&gguf);
+    omm_gguf_close(&gguf);
+    return err;
 }

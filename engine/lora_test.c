@@ -329,8 +329,13 @@ static void test_half_pair(void) {
     CHECK_OK(omm_file_write_fast(path, omm_buf_view(&file), 0600));
     CHECK_ERR(omm_lora_load_file(&lora, path, &shape), OMM_ERR_FORMAT);
     CHECK(strstr(omm_err_sentence(), path) && strstr(omm_err_sentence(), "lora_b is missing"));
+    omm_lora_shape looked = {0};
+    omm_digest digest;
+    CHECK_ERR(omm_lora_claim_file(&looked, &digest, path), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), path) && strstr(omm_err_sentence(), "lora_b is missing"));
     CHECK_OK(omm_file_remove(path));
     CHECK_ERR(omm_lora_load_file(&lora, path, &shape), OMM_ERR_NOT_FOUND);
+    CHECK_ERR(omm_lora_claim_file(&looked, &digest, path), OMM_ERR_NOT_FOUND);
     CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&file)));
     CHECK_ERR(omm_lora_claim_shape(&claimed, &g), OMM_ERR_NOT_FOUND);
     CHECK(strstr(omm_err_sentence(), "blk.1.attn_k.weight.lora_b is missing") != NULL);

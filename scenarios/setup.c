@@ -154,17 +154,28 @@ static const char *find_base(const sim_setup_options *options, const char *own, 
 }
 
 /* A client of the population whom the training data do not know, or who has no held-out items. */
-static omm_err of_clients(const sim_setup *setup, const sim_setup_options *options, omm_err err) {
-    const char *test = setup->config.test, *said = omm_err_sentence();
-    if (err != OMM_ERR_NOT_FOUND || !strstr(said, "no example of client")) return err;
-    if (strncmp(said, "train: ", 7) == 0)
-        err = omm_raise(err, "population: %s", said);
-    else if (test && strncmp(said, test, strlen(test)) == 0)
+static omm_err of_clients(omm_err err, omm_run_fault fault, const char *scenario) {
+    switch (fault) {
+    case OMM_RUN_FAULT_OTHER: return err;
+    case OMM_RUN_FAULT_TRAIN_CLIENT:
+        err = omm_raise(err, "population: %s", omm_err_sentence());
+        break;
+    case OMM_RUN_FAULT_TEST_CLIENT:
         err = omm_raise(err,
                         "test: %s; accepted: held-out items of each client of the population, or "
                         "evaluation: {clients: all}, which counts those of whoever has some",
-                        said);
-    return omm_config_place(err, options->scenario);
+                        omm_err_sentence());
+        break;
+    }
+    return omm_config_place(err, scenario);
+}
+
+static omm_err open_run(sim_setup *setup, const sim_setup_options *options) {
+    omm_run_fault fault = OMM_RUN_FAULT_OTHER;
+    setup->config.fault = &fault;
+    const omm_err err = omm_run_open(&setup->run, &setup->config, options->compute);
+    setup->config.fault = NULL;
+    return err == OMM_OK ? OMM_OK : of_clients(err, fault, options->scenario);
 }
 
 static omm_err open_all(sim_setup *setup, const sim_setup_options *options) {
@@ -180,7 +191,7 @@ static omm_err open_all(sim_setup *setup, const sim_setup_options *options) {
     OMM_TRY(enroll(setup));
     OMM_TRY(fill_config(setup, options, find_base(options, dir, setup->scenario.model)));
     if (options->own) use_own(&setup->config, &setup->scenario, options->own);
-    return of_clients(setup, options, omm_run_open(&setup->run, &setup->config, options->compute));
+    return open_run(setup, options);
 }
 
 omm_err sim_setup_open(sim_setup *setup, const sim_setup_options *options) {

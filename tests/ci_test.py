@@ -78,8 +78,36 @@ def files_that_stay(folder, bundle, key):
     refused(["gate", ".", "--junit", "junit.xml"], "--junit: junit.xml is in BUNDLE, .: give another folder", cwd=bundle)
     beside = run("gate", ".", "--junit", "../beside.xml", "--trust", trust, cwd=bundle)
     found.check(beside.returncode == 0 and (bundle.parent / "beside.xml").exists(), f"a report beside the bundle: {beside}")
+    new = folder / "reports" / "new" / "junit.xml"
+    done = run("gate", folder / "runs", "--junit", new)
+    found.check(done.returncode == 2 and not (folder / "reports").exists(), f"a folder for the report of what is no bundle: {done}")
+    found.check(run("gate", bundle, "--junit", new).returncode == 0 and new.exists(), "a report in a new folder")
     found.check(policy.read_text() == "{}\n" and key in trust.read_text(), "a file that gate reads was written over")
     found.check(run("verify", bundle, "--trust", trust).returncode == 0, "the bundle is not what it was")
+
+
+def bundles_that_stay(folder, bundle):
+    """Whatever a command writes, it is not in a sealed bundle; what only has a manifest is none."""
+    final, lines, deep = bundle / "final.gguf", folder / "few.jsonl", bundle / "measured" / "new" / "er"
+    lines.write_text("".join((BASE / "train.jsonl").read_text().splitlines(True)[:4]))
+    train = ["train", "-m", MODEL, "-d", lines, "--steps", "1", "--batch", "64", "--warmup", "0", "-t", "1"]
+    before = sorted(bundle.rglob("*"))
+    for args in (["adapter", "merge", "--lora", final, "-m", MODEL, "-o"], ["adapter", "merge", "--lora", final, "-o"], ["adapter", "import", final, "-m", MODEL, "-o"],
+                 ["adapter", "export", final, "-m", MODEL, "-o"], ["logits", "-m", MODEL, "--ids", "1,2", "-o"], ["synth", "tiny-llama"], ["quantize", MODEL],
+                 ["keygen", "-o"], ["keygen", "--tls", "-o"], ["generate", "-m", MODEL, "x", "--session"], ["chat", "-m", MODEL, "--notes"],
+                 ["simulate", folder / "s.yaml", "--out"], [*train, "--out"], [*train, "--out", folder / "x.gguf", "--checkpoint"],
+                 [*train, "--out", folder / "x.gguf", "--report"], ["pretrain", BASE / "pretrain.yaml", "--out"], ["gate", folder / "broken", "--junit"],
+                 ["node", "backup"], ["node", "setup", "-c"], ["node", "setup", "-c", folder / "n.yaml", "-k"]):
+        for place in (deep / "other.file", *((bundle / "other.file", folder / "link" / "other.file") if "import" in args else ())):
+            refused([*args, place, *(["Q8_0"] if args[0] == "quantize" else [])], f"is in the bundle {bundle.resolve()}, which is sealed and does not change: give another place")
+    refused(["adapter", "export", final, "-m", MODEL, "-o", bundle], "--out: .* is in the bundle")
+    refused(["synth", "tiny-llama", "other.file"], "OUT: other.file is in the bundle", cwd=bundle / "measured")
+    refused(["simulate", folder / "s.yaml"], "--out: artifacts is in the bundle", cwd=bundle)
+    found.check(sorted(bundle.rglob("*")) == before and run("verify", bundle).returncode == 0, "a command wrote into a sealed bundle")
+    (folder / "page").mkdir()
+    (folder / "page" / "manifest.json").write_text("{}")
+    done = run("adapter", "import", final, "-m", MODEL, "-o", folder / "page" / "a" / "b.gguf")
+    found.check(done.returncode == 0 and (folder / "page" / "a" / "b.gguf").exists(), f"beside another program's manifest: {done}")
 
 
 def places_and_values(folder, bundle):
@@ -89,6 +117,7 @@ def places_and_values(folder, bundle):
     (own / "thesis.txt").write_text("x")
     for taken in (own, own / "thesis.txt"):
         refused(["simulate", SOURCE / "scenarios/processes.yaml", "--out", taken], "is there already, and is no run's: name a folder that is not there")
+    refused(["gate", own, "--unverified"], "own is no bundle: it has neither manifest.json nor run.json")
     (own / "run.json").write_text("{}")
     refused(["simulate", SOURCE / "scenarios/processes.yaml", "--out", own], "is there already, of a run that did not end: remove it, or name another folder")
     for args in (["simulate", SOURCE / "scenarios/processes.yaml", "--out", ""], ["gate", "x", "--policy="], ["gate", "x", "--junit", ""],
@@ -166,6 +195,7 @@ with tempfile.TemporaryDirectory(prefix="omm-ci-") as name:
     trusted = json.loads((sealed / "manifest.json").read_text())["bundle_key"]
     bundle_that_is_none(top, sealed)
     files_that_stay(top, sealed, trusted)
+    bundles_that_stay(top, sealed)
     places_and_values(top, sealed)
     json_in_any_folder(top, sealed)
     runs_of_one_second(top)

@@ -294,13 +294,17 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
                "enrolment": "invitation"}
     (folder / "same.key").symlink_to("a.key")
     (folder / "file").touch()
+    (folder / "blank.jsonl").write_text("\n \r\n")
     for changed, says in (({"bundle_key": "same.key"}, "bundle_key: same.key holds the same key as key: a.key; accepted: a key of its own"),
                           ({"state_dir": "file/state"}, "state_dir: make folder .*/file: File exists; accepted: a folder, or a path where one can be made"),
                           ({"key": "nowhere.key"}, "key: cannot open .*nowhere.key: No such file"), ({"bundle_key": "nowhere.key"}, "bundle_key: cannot open"),
+                          ({"canary": "{shards: [blank.jsonl]}"}, "canary.shards: blank.jsonl: blank lines alone; accepted: 16 examples or more"),
                           ({"listen": "tcp://host"}, "tcp://host: .*; accepted: tls.tcp://ADDRESS:PORT, tcp://ADDRESS:PORT or ipc://PATH"),
                           ({"nodes": "[{name: anna, public_key: 1234}]"}, "nodes\\[0\\].public_key: .* is too short; accepted: text of 64 bytes")):
         (folder / "service.yaml").write_text("".join(f"{k}: {v}\n" for k, v in (service | changed).items()))
         expect(["coordinator", "-c", folder / "service.yaml"], 2, says)
+        if {"key", "bundle_key"} & set(changed) and (folder / "state").exists():
+            failures.append(f"coordinator, {changed}: a state folder is left behind")
         shutil.rmtree(folder / "state", ignore_errors=True)
     (folder / "service.yaml").write_text("".join(f"{k}: {v}\n" for k, v in (service | {"key": "text.key"}).items()))
     expect(["coordinator", "-c", folder / "service.yaml"], 3, "key: .*text.key is no key; accepted: a file that keygen has written")
@@ -664,7 +668,7 @@ expect(["generate", "-m", MODEL] + ["--lora=a"] * 9 + ["x"], 2, "at most 8")
 expect(["synth", "llama9", "/nowhere.gguf"], 2, "llama9.*llama3.2-1b.*tiny-phi3")
 expect(["synth", "tiny-llama", "/nowhere.gguf", "--type", "Q9"], 2, "Q9.*Q8_0")
 expect(["synth", "tiny-llama"], 2, "missing argument")
-expect(["synth", "tiny-llama", "/nowhere/x.gguf"], 3, "nowhere")
+expect(["synth", "tiny-llama", "/proc/nowhere/x.gguf"], 3, "nowhere")
 expect(["quantize", MODEL, "/nowhere/q.gguf"], 2, "missing argument")
 unmade = f"{tempfile.gettempdir()}/omm-cli-nowhere/q.gguf"
 expect(["quantize", MODEL, unmade, "Q4_7"], 2, "Q4_7.*Q4_K_M.*TQ1_0")

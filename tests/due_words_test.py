@@ -5,7 +5,7 @@ wrong in what no table checks, the line is named.
 
 usage: due_words_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
-import hashlib, json, pathlib, re, subprocess, sys, tempfile
+import hashlib, json, os, pathlib, re, subprocess, sys, tempfile
 
 from live import Findings, program
 
@@ -114,11 +114,28 @@ for mark in ("", "\ufeff"):
     with open(work / "prompt") as prompt:
         texts.append(subprocess.run([MESHMIND, "generate", "-m", MODEL, "-n", "4", "--temp", "0", "-"], stdin=prompt, capture_output=True, text=True).stdout)
 found.check(texts[0] and len(set(texts)) == 1 and "\ufeff" not in texts[0], texts)
+ids = []
+for mark in ("", "\ufeff"):
+    (work / "prompt").write_text(mark + "leaf\ufeff")
+    ids.append(json.loads(run("tokenize", "-m", MODEL, "-f", work / "prompt", "--json").stdout))
+found.check(ids[0]["ids"] == ids[1]["ids"] and ids[0]["bytes"] == ids[1]["bytes"] == 7, f"tokenize with a byte order mark: {ids}")
+found.check("byte order mark" in run("tokenize", "--help").stdout, "tokenize --help does not say what becomes of a byte order mark")
+# What is no file of data, or has none: what it is, and what would be taken.
+os.mkfifo(work / "pipe.jsonl")
+for path, says in ((work, ": a folder; accepted: a regular file"), ("/dev/null", "/dev/null: a device; accepted: a regular file"), (work / "pipe.jsonl", "pipe.jsonl: a pipe; accepted: a regular file")):
+    found.check(says in run("data", "check", path, "-m", MODEL, code=3).stderr, f"data check {path}: not '{says}'")
+for name, text, says in (("empty.jsonl", "", "nothing is in the file; accepted: at least one"), ("bad.jsonl", "{}\n", "none to learn from; accepted: at least one")):
+    (work / name).write_text(text)
+    found.check(re.search(rf"examples +0 +{says}\n", run("data", "check", work / name, "-m", MODEL, code=1).stdout), f"data check {name}: not '{says}'")
 # A folder that nothing came into is not left behind.
 for out, words in ((work / "peft" / "new", ["adapter", "export", adapter, "-m", MODEL, "-o", work / "peft" / "new"]),
-                   (work / "q" / "q.gguf", ["quantize", MODEL, work / "q" / "q.gguf", "Q8_0"])):
+                   (work / "q" / "q.gguf", ["quantize", MODEL, work / "q" / "q.gguf", "Q8_0"]),
+                   *((work / name / "new" / "x", [*words, work / name / "new" / "x"]) for name, words in
+                     (("import", ["adapter", "import", adapter, "-m", MODEL, "-o"]), ("merge", ["adapter", "merge", "--lora", adapter, "-m", MODEL, "-o"]),
+                      ("join", ["adapter", "merge", "--lora", adapter, "-o"]), ("logits", ["logits", "-m", MODEL, "--ids", "1,2,3,4", "-o"]),
+                      ("synth", ["synth", "tiny-llama"])))):
     full = subprocess.run(["prlimit", "--fsize=4096", MESHMIND, *map(str, words)], capture_output=True, text=True)
-    found.check(full.returncode == 3 and "File too large" in full.stderr and not out.parent.exists(), f"{words[0]}: {full}")
+    found.check(full.returncode == 3 and "File too large" in full.stderr and not out.parent.exists() and not (work / out.relative_to(work).parts[0]).exists(), f"{words}: {full}")
     run(*words)
     found.check(out.exists(), f"{out} is not there")
 if not found.failures:

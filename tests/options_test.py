@@ -77,6 +77,12 @@ for args, option in ((["synth", "tiny-llama", "/nowhere/x.gguf"], "--layers"), (
 for option in "--seq", "--rank", "--checkpoint-layers":
     refused(["bench", "-m", MODEL, option, 8], f"{option} is of bench --train")
 
+# A second file, key or text would leave one out in silence; a setting that is said again is changed, a list goes on.
+for args, option in ((["gate", "x", "--trust", "a", "--trust=b"], "--trust=b"), (["verify", "x", "--coordinator", "a", "--coordinator", "b"], "--coordinator"),
+                     (["gate", "x", "--junit", "a", "--junit", "b"], "--junit"), (["tokenize", "-m", MODEL, "-t", "a", "-t", "b"], "-t"), (["node", "status", "--config", "a", "--config", "b"], "--config")):
+    refused(args, f"given twice, and one is taken: '{option}'")
+refused([*GENERATE, "--json", "--json", "--seed", 1, "--seed", 2, "--kv", "f16", "--kv", "f32", "--stop", "a", "--stop", "", "x"], "a stop text of 0 bytes")
+
 # The prompt may come from a file or standard input: the same text, to the last line end; one of them.
 for more, says in (([], "which prompt.: PROMPT, - for standard input, or -f FILE"), (["-f", "/nowhere"], "/nowhere"),
                    (["-f", "README.md", "x"], "two prompts"), (["-f", "README.md", "-"], "two prompts")):

@@ -404,6 +404,8 @@ static void changes(void) {
     omm_dataset_close(data);
 }
 
+#define BARE "{\"messages\": [{\"role\": \"assistant\", \"content\": \"A\"}]}"
+
 /* A canary's shard goes to nodes as lines, whatever its file is. */
 static void shards(void) {
     static const struct {
@@ -412,8 +414,11 @@ static void shards(void) {
         {"[" CHAT ", " CHAT "]", CHAT CHAT},
         {"\xef\xbb\xbf[ {\n\"messages\":\r\n[{\"role\": \"assistant\", \"content\": \"A\"}]}\n]",
          "{ \"messages\":  [{\"role\": \"assistant\", \"content\": \"A\"}]}\n"},
-        {CHAT "\n", CHAT "\n"},
-        {"oops", "oops"}};
+        {CHAT CHAT, CHAT CHAT},
+        {CHAT "\n", CHAT},
+        {"\xef\xbb\xbf\r\n" CHAT " \t\r\n\n" CHAT BARE "\r\n ", CHAT CHAT BARE "\r\n"},
+        {"\n \r\n", ""},
+        {BARE, BARE}};
     omm_buf out;
     omm_buf_init(&out, 4096);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -425,6 +430,8 @@ static void shards(void) {
     CHECK_ERR(omm_shard_lines(&out, omm_bytes_str("[{\"messages\": []}]"), "s"), OMM_ERR_FORMAT);
     CHECK(strstr(omm_err_sentence(), "s:1: element 1: messages: a list of 1 to 256"));
     CHECK_ERR(omm_shard_lines(&out, omm_bytes_str("[" CHAT), "s"), OMM_ERR_FORMAT);
+    CHECK_ERR(omm_shard_lines(&out, omm_bytes_str(CHAT "\n\n{}\n"), "s"), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "s:4: messages: "));
     omm_buf_fini(&out);
 }
 

@@ -168,6 +168,11 @@ typedef struct element_walk {
 static inline bool data_is_space(uint8_t c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
+static inline bool data_is_blank(omm_bytes text) {
+    for (size_t i = 0; i < text.size; i++)
+        if (!data_is_space(text.data[i])) return false;
+    return true;
+}
 
 /* How many of these bytes are of the element: all of them, up to its end, or up to what is wrong. */
 size_t element_walk_on(element_walk *w, omm_bytes bytes);

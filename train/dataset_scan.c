@@ -27,12 +27,6 @@ typedef struct scan {
 
 /* --- format ---------------------------------------------------------------------------------- */
 
-static bool is_blank(omm_bytes text) {
-    for (size_t i = 0; i < text.size; i++)
-        if (!data_is_space(text.data[i])) return false;
-    return true;
-}
-
 static bool ends_with(const char *name, const char *suffix) {
     size_t a = strlen(name), b = strlen(suffix);
     return a >= b && strcmp(name + a - b, suffix) == 0;
@@ -57,7 +51,7 @@ static omm_data_format format_of_lines(omm_bytes text, size_t at) {
         const uint8_t *newline = memchr(text.data + at, '\n', text.size - at);
         size_t end = newline ? (size_t)(newline - text.data) : text.size;
         const omm_bytes line = omm_bytes_of(text.data + at, end - at);
-        i += !is_blank(line);
+        i += !data_is_blank(line);
         omm_data_format format = format_of_line(line);
         if (format != OMM_DATA_DETECT) return format;
         at = end + 1;
@@ -245,7 +239,7 @@ static omm_err take_line(scan *s) {
     if (!whole) {
         OMM_TRY(find_newline(s, &end, end));
         OMM_TRY(refuse_length(s, &r, end - s->at));
-    } else if (!is_blank(line)) { /* that is none, as to most readers of JSON lines */
+    } else if (!data_is_blank(line)) { /* that is none, as to most readers of JSON lines */
         OMM_TRY(take_record(s, &r));
     }
     s->at = end + 1;
@@ -421,7 +415,7 @@ static omm_err take_piece(scan *s) {
     size_t used = d.piece + d.skip;
     uint32_t lines = lines_in(omm_bytes_of(view.data, used));
     bool line_begins = view.data[used - 1] == '\n';
-    bool blank = is_blank(r.bytes);
+    bool blank = data_is_blank(r.bytes);
     if (!blank) OMM_TRY(take_record(s, &r));
     s->inside = !d.ends && (s->inside || !blank);
     s->line_begins = line_begins;

@@ -20,7 +20,11 @@ static omm_err identify(file_identity *out, int fd, const char *name) {
     struct stat st;
     if (fstat(fd, &st) != 0) return omm_raise(OMM_ERR_IO, "stat %s: %s", name, strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return omm_raise(OMM_ERR_IO, "%s: only a regular file can be read as a stream", name);
+        return omm_raise(OMM_ERR_IO,
+                         "%s: %s; accepted: a regular file, which can be read more than once", name,
+                         S_ISDIR(st.st_mode)    ? "a folder"
+                         : S_ISFIFO(st.st_mode) ? "a pipe"
+                                                : "a device");
     *out = (file_identity){.device = (uint64_t)st.st_dev,
                            .inode = (uint64_t)st.st_ino,
                            .size = (uint64_t)st.st_size,
@@ -29,8 +33,9 @@ static omm_err identify(file_identity *out, int fd, const char *name) {
     return OMM_OK;
 }
 
+/* With O_NONBLOCK a named pipe is refused without waiting for a writer; files do not know the difference. */
 omm_err source_open(source *s, const char *path) {
-    *s = (source){.name = path, .fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY)};
+    *s = (source){.name = path, .fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)};
     omm_buf_init(&s->window, WINDOW_BYTES);
     if (s->fd < 0)
         return omm_raise(errno == ENOENT ? OMM_ERR_NOT_FOUND : OMM_ERR_IO, "open %s: %s", path,

@@ -5,6 +5,8 @@
 
 #include "omm/utf8.h"
 
+#include <string.h>
+
 static const omm_dataset_options s_options = {.format = OMM_DATA_CHAT, .client_default = "canary"};
 
 /* Line breaks of JSON are spaces. */
@@ -19,15 +21,35 @@ static omm_err put_line(void *ud, const found *f) {
     return OMM_OK;
 }
 
+/* Not blank ones: our nodes pass over them, and to others they may be bad lines. */
+static omm_err put_lines(omm_buf *out, omm_bytes text) {
+    for (size_t at = 0; at < text.size;) {
+        const uint8_t *from = text.data + at;
+        const uint8_t *end = memchr(from, '\n', text.size - at);
+        const size_t size = end ? (size_t)(end - from) + 1 : text.size - at;
+        if (!data_is_blank(omm_bytes_of(from, size))) OMM_TRY(omm_buf_append(out, from, size));
+        at += size;
+    }
+    return OMM_OK;
+}
+
+/* The file is looked through first, as only there its lines have their numbers. */
+static omm_err check_line(void *ud, const found *f) {
+    (void)ud;
+    (void)f;
+    return OMM_OK;
+}
+
 omm_err omm_shard_lines(omm_buf *out, omm_bytes text, const char *name) {
     maker m;
     source s;
     omm_data_totals totals;
-    if (!array_begins(omm_utf8_without_mark(text), false))
-        return omm_buf_append(out, text.data, text.size);
+    const omm_bytes unmarked = omm_utf8_without_mark(text);
+    const bool is_array = array_begins(unmarked, false);
     source_of_memory(&s, text, name);
     omm_err err = maker_init(&m, name, NULL, &s_options);
-    if (err == OMM_OK) err = scan_source(&totals, &s, &m, put_line, out);
+    if (err == OMM_OK) err = scan_source(&totals, &s, &m, is_array ? put_line : check_line, out);
+    if (err == OMM_OK && !is_array) err = put_lines(out, unmarked);
     maker_fini(&m);
     source_close(&s);
     return err;

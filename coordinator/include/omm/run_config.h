@@ -31,6 +31,13 @@ typedef struct omm_run_enrolled {
     bool extra; /* does not count for the quorum (hostile nodes of a scenario) */
 } omm_run_enrolled;
 
+/* What omm_run_open found wrong where a client of `nodes` is not in a data file, with NOT_FOUND; else OTHER. */
+typedef enum omm_run_fault {
+    OMM_RUN_FAULT_OTHER,
+    OMM_RUN_FAULT_TRAIN_CLIENT, /* no example of it in `train` */
+    OMM_RUN_FAULT_TEST_CLIENT,  /* none in `test` */
+} omm_run_fault;
+
 /* Borrowed until omm_run_open returns; strings of `nodes` and the two YAML texts for longer, as
  * long as the omm_run.  Paths can be opened as they are. */
 typedef struct omm_run_config {
@@ -61,6 +68,7 @@ typedef struct omm_run_config {
     /* Append eval/control.jsonl (omm_coord_evaluator); NULL: no control. */
     omm_err (*control)(void *ud, omm_buf *jsonl);
     void *control_ud;
+    omm_run_fault *fault; /* receives it where opening fails; NULL: not asked for */
 } omm_run_config;
 
 /* Keys and ids that derive from the run seed of a scenario. */

@@ -223,6 +223,10 @@ OMM_CHECKED omm_err omm_lora_measure(omm_lora_norms *out, const omm_lora *lora, 
  * Errors: NOT_FOUND, FORMAT (no architecture); NOT_FOUND (a pair with one part missing, named); UNSUPPORTED
  * (no LoRA tensor at all); MISMATCH (attn_qkv and attn_k, attn_v or ffn_gate; a file of another base before it). */
 OMM_CHECKED omm_err omm_lora_claim_shape(omm_lora_shape *shape, const omm_gguf *gguf);
+/* The same of a file, which errors name, and the digest of all its parts (omm_gguf_digest).  Errors: those of omm_gguf_open;
+ * the above, but what a file lacks that is there is FORMAT. */
+OMM_CHECKED omm_err omm_lora_claim_file(omm_lora_shape *shape, omm_digest *digest,
+                                        const char *path);
 
 /* One adapter that does what several do at once, each times a weight: ranks add, the columns of B and
  * rows of A stand side by side in the order given.  All have one shape; 1 or more parts.

@@ -15,8 +15,9 @@
 
 #define OMM_SHARD_EXAMPLES_MIN 16u /* 16! orders */
 
-/* Append the file `text` as nodes get it: lines as they are, each element of an array as a line, with spaces for its line
- * breaks.  An array shrinks.  Errors: FORMAT (an array with something that is no example), NOMEM, TOO_BIG. */
+/* Append the file `text` as nodes get it: lines as they are, without blank ones and a byte order mark; each element of an
+ * array as a line, with spaces for its line breaks.  Nothing grows.  Errors: FORMAT (something that is no example, with its
+ * place in the file), NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_shard_lines(omm_buf *out, omm_bytes text, const char *name);
 /* Examples cut to the recipe's seq_max; `name` stands in error messages.
  * Errors: those of omm_dataset_parse; CONFIG (fewer than OMM_SHARD_EXAMPLES_MIN). */
