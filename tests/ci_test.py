@@ -2,14 +2,14 @@
 """What a CI job meets: `gate` on a bundle that is not what was signed, files that a command must not write over, and `--json` in
 folders whose names are no UTF-8 (a name on disk is bytes; JSON is not).
 
-usage: ci_test.py SOURCE_DIR MESHMIND
+usage: ci_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
 import json, os, pathlib, re, shutil, subprocess, sys, tempfile
 import xml.etree.ElementTree
 
-from live import Findings
+from live import Findings, program
 
-SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
+SOURCE, MESHMIND, FASTER = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve(), program(sys.argv[2:])  # faster: whole runs
 BASE = SOURCE / "scenarios" / "base"
 MODEL = BASE / "openmeshmind-tiny-F16.gguf"
 SCENARIO = (SOURCE / "scenarios" / "processes.yaml").read_text().replace(" base/", f" {BASE}/").replace("rounds: 2", "rounds: 1")
@@ -17,7 +17,7 @@ found = Findings()
 
 
 def run(*args, cwd=SOURCE):
-    return subprocess.run([MESHMIND, *map(os.fspath, args)], capture_output=True, cwd=cwd, timeout=600)
+    return subprocess.run([FASTER if args[0] == "simulate" else MESHMIND, *map(os.fspath, args)], capture_output=True, cwd=cwd, timeout=600)
 
 
 def reads(what, args, code=0):
@@ -126,14 +126,14 @@ def places_and_values(folder, bundle):
     refused(["gate", bundle, "--coordinator", "AB" * 32], "--coordinator: 'ABAB.*' is no public key; accepted: 64 digits of 0-9a-f")
     # A disk that is full leaves half a bundle, and says so.
     half = folder / "half"
-    done = subprocess.run(["bash", "-c", 'ulimit -f 20; exec "$@"', "-", MESHMIND, "simulate", folder / "s.yaml", "--out", half, "-q"], capture_output=True, text=True, timeout=600)
+    done = subprocess.run(["bash", "-c", 'ulimit -f 20; exec "$@"', "-", FASTER, "simulate", folder / "s.yaml", "--out", half, "-q"], capture_output=True, text=True, timeout=600)
     found.check(done.returncode == 3 and f"{half} is of a run that did not end, and nothing goes on from it: remove it" in done.stderr, f"a full disk: {done}")
 
 
 def runs_of_one_second(folder):
     """Jobs that share a folder and name none: each has its own bundle."""
     many = 4
-    jobs = [subprocess.Popen([MESHMIND, "simulate", folder / "s.yaml", "-q", "-t", "1", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
+    jobs = [subprocess.Popen([FASTER, "simulate", folder / "s.yaml", "-q", "-t", "1", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
             for _ in range(many)]
     said = [(job.communicate(timeout=600), job.returncode) for job in jobs]
     found.check(all(code in (0, 1) for _, code in said), f"runs beside one another: {said}")
