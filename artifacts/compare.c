@@ -272,8 +272,10 @@ static omm_err take_items(comparer *c, const evidence_rows *rows) {
 
 static omm_err same_items(const comparer *c, const evidence_rows *rows) {
     if (rows->count != c->out->item_count)
-        return omm_raise(OMM_ERR_MISMATCH, "judged on %zu held-out items, %s on %zu", rows->count,
-                         c->bundles[0].dir, c->out->item_count);
+        return omm_raise(OMM_ERR_MISMATCH,
+                         "judged on %zu held-out items, %s on %zu: other data, another "
+                         "evaluation.clients, or a recipe.seq_max that leaves some out",
+                         rows->count, c->bundles[0].dir, c->out->item_count);
     for (size_t i = 0; i < rows->count; i++) {
         const omm_eval_record *row = &rows->rows[i];
         const item_key *key = &c->items[i];
@@ -282,10 +284,12 @@ static omm_err same_items(const comparer *c, const evidence_rows *rows) {
             return omm_raise(OMM_ERR_MISMATCH, "held-out item %zu is another one than in %s", i + 1,
                              c->bundles[0].dir);
         if (row->tokens != key->tokens)
-            return omm_raise(OMM_ERR_MISMATCH,
-                             "held-out item %zu has %" PRIu64 " tokens here and %" PRIu64
-                             " in %s: losses of two vocabularies cannot be compared",
-                             i + 1, row->tokens, key->tokens, c->bundles[0].dir);
+            return omm_raise(
+                OMM_ERR_MISMATCH,
+                "held-out item %zu has %" PRIu64 " tokens here and %" PRIu64
+                " in %s: another vocabulary, or a recipe.seq_max that cuts it; such losses "
+                "cannot be compared",
+                i + 1, row->tokens, key->tokens, c->bundles[0].dir);
         if (row->is_tool != key->is_tool || row->generated != key->generated)
             return omm_raise(OMM_ERR_MISMATCH,
                              "held-out item %zu was judged in another way than in %s", i + 1,

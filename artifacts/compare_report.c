@@ -29,17 +29,25 @@ static const char *const WORD_NAMES[] = {[OMM_COMPARE_SAME] = "not_told_apart",
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
+static omm_err text_bytes(omm_buf *out, const char *label, uint64_t bytes) {
+    return bytes < 1000000 ? omm_buf_printf(out, "%s %.1f kB  ", label, (double)bytes / 1e3)
+                           : omm_buf_printf(out, "%s %.2f MB  ", label, (double)bytes / 1e6);
+}
+
 static omm_err text_bundles(omm_buf *out, const omm_comparison *c) {
     for (size_t i = 0; i < c->bundle_count; i++) {
         const omm_compare_bundle *b = &c->bundles[i];
         OMM_TRY(omm_buf_printf(out, "%c  ", b->is_b ? 'B' : 'A'));
         if (b->has_seed) OMM_TRY(omm_buf_printf(out, "seed %-4" PRIu64 "  ", b->seed));
-        OMM_TRY(omm_buf_printf(out, "loss %.4f  up %.2f MB  down %.2f MB  %s\n", b->loss,
-                               (double)b->up / 1e6, (double)b->down / 1e6, b->dir));
+        OMM_TRY(omm_buf_printf(out, "loss %.4f  ", b->loss));
+        OMM_TRY(text_bytes(out, "up", b->up));
+        OMM_TRY(text_bytes(out, "down", b->down));
+        OMM_TRY(omm_buf_printf(out, "%s\n", b->dir));
         if (b->refused > 0 || b->rounds_void > 0 || b->rounds_held > 0)
-            OMM_TRY(omm_buf_printf(
-                out, "     of %u rounds %u void, %u held back; %" PRIu64 " submissions refused\n",
-                b->rounds, b->rounds_void, b->rounds_held, b->refused));
+            OMM_TRY(omm_buf_printf(out,
+                                   "     of %u rounds %u void, %u held back; %" PRIu64
+                                   " submissions refused; bytes are of accepted ones\n",
+                                   b->rounds, b->rounds_void, b->rounds_held, b->refused));
     }
     return OMM_OK;
 }

@@ -160,7 +160,9 @@ static void test_one_pair(const kit *k) {
     CHECK_OK(omm_buf_append(&text, "", 1));
     CHECK(strstr((const char *)text.data, SETTING_PATH) != NULL);
     CHECK(strstr((const char *)text.data, "One run on a side") != NULL);
-    CHECK(strstr((const char *)text.data, "of 3 rounds 1 void, 0 held back; ") != NULL);
+    CHECK(strstr((const char *)text.data, "of 3 rounds 1 void, 0 held back; 2 submissions refused; "
+                                          "bytes are of accepted ones\n") != NULL);
+    CHECK(strstr((const char *)text.data, " kB  down ") != NULL);
     omm_buf_clear(&text);
     CHECK_OK(omm_comparison_json(&text, &c));
     CHECK_OK(omm_buf_append(&text, "", 1));
@@ -409,7 +411,8 @@ static void test_refusals(const kit *k) {
     CHECK(strstr(omm_err_sentence(), third) != NULL); /* which one it is about */
     CHECK_ERR(omm_compare(&c, three, 1), OMM_ERR_CONFIG);
     judge_again(third, 0.0, true, 1);
-    refused(k->dir, third, OMM_ERR_MISMATCH, "vocabularies");
+    refused(k->dir, third, OMM_ERR_MISMATCH,
+            "another vocabulary, or a recipe.seq_max that cuts it");
     change(other, "eval/after.jsonl", "home-01", "home-09");
     refused(k->dir, other, OMM_ERR_MISMATCH, "another one");
     kit_write(other, "scenario.yaml", omm_bytes_str("not a mapping\n"));

@@ -390,22 +390,3 @@ omm_err omm_judgement_text(omm_buf *out, const omm_judgement *j) {
     return omm_buf_printf(out, "gates: %s%s\n", j->passed ? "pass" : "FAIL",
                           required ? "" : " - the policy requires none, so nothing is judged");
 }
-
-static void put_verdicts(record_out *r, const char *key, const omm_buf *text) {
-    json_t *value = NULL;
-    omm_err err = omm_json_parse(&value, omm_buf_view(text), key);
-    if (err == OMM_OK)
-        record_put(r, key, value);
-    else if (r->err == OMM_OK)
-        r->err = err;
-}
-
-omm_err omm_judgement_json(omm_buf *out, const omm_judgement *j) {
-    record_out r = record_begin();
-    record_put_u64(&r, "schema_version", OMM_BUNDLE_SCHEMA_VERSION);
-    record_put_str(&r, "kind", "omm-gate");
-    record_put_bool(&r, "passed", j->passed);
-    put_verdicts(&r, "gates", &j->gates_json);
-    put_verdicts(&r, "measured_gates", &j->measured_json);
-    return record_finish(out, &r);
-}

@@ -3,6 +3,7 @@
 #include "omm/evidence.h"
 #include "omm/json.h"
 #include "omm/judge.h"
+#include "omm/verify.h"
 #include "omm_test.h"
 #include "testkit.h"
 
@@ -104,10 +105,12 @@ static void test_values(void) {
         omm_buf_fini(&text);
     }
     omm_buf_init(&text, BUF_MAX);
-    CHECK_OK(omm_judgement_json(&text, &j));
+    CHECK_OK(omm_verify_gate_json(&text, NULL, &j, NULL));
     CHECK_OK(omm_json_parse(&json, omm_buf_view(&text), "judgement"));
     CHECK_OK(omm_json_get_bool(&passed, json, "passed"));
     CHECK(passed);
+    CHECK_OK(omm_json_get_bool(&passed, json, "verified"));
+    CHECK(!passed && !json_object_get(json, "signer") && !json_object_get(json, "run_digest"));
     CHECK_OK(omm_json_get_object(&part, json, "gates"));
     CHECK_OK(omm_json_get_object(&part, json, "measured_gates"));
     json_decref(json);

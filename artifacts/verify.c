@@ -409,13 +409,8 @@ static void json_lists(record_out *o, const omm_verify_report *r) {
     record_put(o, "failures", failures);
 }
 
-static void json_gates(record_out *o, const char *key, const omm_verify_report *r,
-                       const omm_buf *text) {
+static void put_verdicts(record_out *o, const char *key, const omm_buf *text) {
     json_t *value = NULL;
-    if (!r->judged) {
-        record_put(o, key, json_null());
-        return;
-    }
     omm_err err = omm_json_parse(&value, omm_buf_view(text), key);
     if (err == OMM_OK)
         record_put(o, key, value);
@@ -423,33 +418,68 @@ static void json_gates(record_out *o, const char *key, const omm_verify_report *
         o->err = err;
 }
 
-omm_err omm_verify_report_json(omm_buf *out, const omm_verify_report *r) {
+static void json_gates(record_out *o, const char *key, const omm_verify_report *r,
+                       const omm_buf *text) {
+    if (r->judged)
+        put_verdicts(o, key, text);
+    else
+        record_put(o, key, json_null());
+}
+
+/* Of which run, and whose: what `verify` and `gate` both say. */
+static void json_whose(record_out *o, const omm_verify_report *r) {
     char hex[OMM_DIGEST_HEX_SIZE];
+    record_put_bool(o, "intact", r->intact);
+    record_put_bool(o, "pinned", r->pinned);
+    record_put_str(o, "signer", r->signer);
+    record_put_str(o, "run_id", r->run_id);
+    omm_hex(hex, omm_bytes_of(r->coordinator_key.b, sizeof r->coordinator_key.b));
+    record_put_str(o, "coordinator_key", r->run_id[0] ? hex : "");
+    record_put_bool(o, "coordinator_pinned", r->coordinator_pinned);
+    record_put_bool(o, "simulated", r->simulated);
+    record_put_digest(o, "run_digest", &r->run_digest);
+}
+
+omm_err omm_verify_report_json(omm_buf *out, const omm_verify_report *r) {
     record_out o = record_begin();
     record_put_u64(&o, "schema_version", OMM_BUNDLE_SCHEMA_VERSION);
     record_put_str(&o, "kind", "omm-verify");
     record_put_bool(&o, "passed", r->passed);
-    record_put_bool(&o, "intact", r->intact);
-    record_put_bool(&o, "pinned", r->pinned);
-    record_put_str(&o, "signer", r->signer);
-    record_put_str(&o, "run_id", r->run_id);
-    omm_hex(hex, omm_bytes_of(r->coordinator_key.b, sizeof r->coordinator_key.b));
-    record_put_str(&o, "coordinator_key", r->run_id[0] ? hex : "");
-    record_put_bool(&o, "coordinator_pinned", r->coordinator_pinned);
-    record_put_bool(&o, "simulated", r->simulated);
-    record_put_digest(&o, "run_digest", &r->run_digest);
+    json_whose(&o, r);
     json_lists(&o, r);
     json_gates(&o, "gates", r, &r->judgement.gates_json);
     json_gates(&o, "measured_gates", r, &r->judgement.measured_json);
     return record_finish(out, &o);
 }
 
-omm_err omm_verify_refusal_json(omm_buf *out, const omm_verify_report *r) {
-    OMM_ASSERT(!r->intact);
+static record_out begin_gate(bool passed) {
     record_out o = record_begin();
     record_put_u64(&o, "schema_version", OMM_BUNDLE_SCHEMA_VERSION);
     record_put_str(&o, "kind", "omm-gate");
-    record_put_bool(&o, "passed", false);
+    record_put_bool(&o, "passed", passed);
+    return o;
+}
+
+omm_err omm_verify_gate_json(omm_buf *out, const omm_verify_report *r, const omm_judgement *j,
+                             const char *policy) {
+    OMM_ASSERT(!r || r->intact);
+    record_out o = begin_gate(j->passed);
+    record_put_bool(&o, "verified", r != NULL);
+    if (policy)
+        record_put_str(&o, "policy", policy);
+    else
+        record_put(&o, "policy", json_null());
+    if (r) json_whose(&o, r);
+    put_verdicts(&o, "gates", &j->gates_json);
+    put_verdicts(&o, "measured_gates", &j->measured_json);
+    return record_finish(out, &o);
+}
+
+omm_err omm_verify_refusal_json(omm_buf *out, const omm_verify_report *r) {
+    OMM_ASSERT(!r->intact);
+    record_out o = begin_gate(false);
+    record_put_bool(&o, "verified", true);
+    json_whose(&o, r);
     record_put(&o, "gates", json_null());
     record_put(&o, "measured_gates", json_null());
     json_lists(&o, r);

@@ -70,6 +70,8 @@ static void test_refusal(const kit *k) {
     CHECK_OK(omm_json_parse(&json, omm_buf_view(&text), "refusal"));
     CHECK_OK(omm_json_get_bool(&passed, json, "passed"));
     CHECK(!passed);
+    CHECK(json_is_true(json_object_get(json, "verified")) &&
+          json_is_false(json_object_get(json, "intact")));
     CHECK(json_is_null(json_object_get(json, "gates")));
     CHECK(json_is_null(json_object_get(json, "measured_gates")));
     CHECK_OK(omm_json_get_array(&checks, json, "checks"));

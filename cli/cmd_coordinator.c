@@ -5,6 +5,7 @@
 #include "coordinator_tools.h"
 #include "loaded.h"
 #include "options.h"
+#include "places.h"
 #include "service_config.h"
 
 #include "omm/agreement.h"
@@ -195,6 +196,17 @@ static omm_err resolve_paths(coordinator *c) {
     OMM_TRY(omm_path_join(path, c->state_dir, "bundle"));
     c->bundle = omm_arena_strdup(&c->env.arena, path);
     return c->bundle ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "path");
+}
+
+/* The run's own bundle is sealed in the end, and found again; in another one nothing is written. */
+static omm_err check_places(const coordinator *c) {
+    char above[OMM_PATH_MAX];
+    OMM_TRY(omm_path_dir(above, c->bundle));
+    if (c->file.bundle[0])
+        OMM_TRY(place_check_unsealed("bundle", omm_file_exists(c->bundle) ? above : c->bundle));
+    if (c->port_file[0]) OMM_TRY(place_check_unsealed("port_file", c->port_file));
+    if (c->http_port_file[0]) OMM_TRY(place_check_unsealed("http_port_file", c->http_port_file));
+    return OMM_OK;
 }
 
 /* Without keys of its own every key follows from the scenario's seed: whoever reads the scenario can
@@ -422,6 +434,7 @@ static omm_err serve(coordinator *c, bool json, bool *passed) {
     service_tell_time(&c->env, &c->tls_certificate);
     OMM_TRY(find_node_max(&c->node_max, c));
     if (c->file.key[0]) OMM_TRY(load_keys(c)); /* before a folder is made */
+    OMM_TRY(check_places(c));
     OMM_TRY(service_take_state(&c->env, c->file.state_dir));
     OMM_TRY(open_run(c));
     OMM_TRY(repeat_result(&is_over, c, json, passed));

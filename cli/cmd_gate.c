@@ -11,6 +11,8 @@
 #include "omm/judge.h"
 #include "omm/policy.h"
 
+#include <stdio.h>
+
 #define TEXT_BYTES_MAX (64u << 20)
 
 typedef struct gate_options {
@@ -19,21 +21,29 @@ typedef struct gate_options {
     bool unverified, json;
 } gate_options;
 
-static omm_err print_judgement(const omm_judgement *judgement, bool json) {
+/* report: NULL where nobody verified it. */
+static omm_err print_judgement(const omm_judgement *judgement, const omm_verify_report *report,
+                               const gate_options *o) {
     omm_buf text;
     omm_buf_init(&text, TEXT_BYTES_MAX);
-    omm_err err =
-        json ? omm_judgement_json(&text, judgement) : omm_judgement_text(&text, judgement);
+    omm_err err = o->json ? omm_verify_gate_json(&text, report, judgement, o->policy)
+                          : omm_judgement_text(&text, judgement);
     if (err == OMM_OK) err = cli_print(&text);
     omm_buf_fini(&text);
     return err;
 }
 
-static omm_err judge(bool *passed, const char *dir, const gate_options *o) {
+static omm_err judge(bool *passed, const char *dir, const omm_verify_report *report,
+                     const gate_options *o) {
     omm_judgement judgement;
     OMM_TRY(omm_bundle_judge(&judgement, dir, o->policy, NULL, omm_scenario_agrees));
     *passed = judgement.passed;
-    omm_err err = print_judgement(&judgement, o->json);
+    if (o->policy)
+        (void)fprintf(stderr,
+                      "gate: judged by %s, and by the defaults where it says nothing; not by the "
+                      "bundle's policy.yaml\n",
+                      o->policy);
+    omm_err err = print_judgement(&judgement, report, o);
     if (err == OMM_OK && o->junit)
         err = omm_file_write_fast(o->junit, omm_buf_view(&judgement.junit), 0644);
     omm_judgement_fini(&judgement);
@@ -57,14 +67,13 @@ static omm_err judge_or_refuse(bool *passed, const char *dir, gate_options *o) {
     omm_verify_report report;
     if (o->unverified) {
         OMM_TRY(cli_pins_check_bundle(dir));
-        return judge(passed, dir, o);
+        return judge(passed, dir, NULL, o);
     }
     OMM_TRY(cli_pins_verify(&report, dir, &o->pins));
     const bool intact = report.intact;
     if (!intact) cli_pins_say_refused(dir, "gate");
-    omm_err err = intact ? OMM_OK : refuse(&report, o);
+    omm_err err = intact ? judge(passed, dir, &report, o) : refuse(&report, o);
     omm_verify_report_fini(&report);
-    if (err == OMM_OK && intact) err = judge(passed, dir, o);
     if (err == OMM_OK && intact) cli_pins_hint(&o->pins, "gate");
     return err;
 }

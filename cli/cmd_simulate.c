@@ -3,6 +3,7 @@
 #include "commands.h"
 #include "options.h"
 #include "places.h"
+#include "print.h"
 #include "progress.h"
 #include "signals.h"
 #include "threads.h"
@@ -130,8 +131,12 @@ static void print_bytes(const omm_simulate_result *r) {
     if (r->rounds_held > 0)
         snprintf(held, sizeof held, ", %u held back (worse by more than loss_increase_max)",
                  r->rounds_held);
-    printf("\nBytes on the wire: %s up, %s down (fp32 adapters both ways: %s; saved %.1f %%)\n", up,
-           down, full, r->bytes_fp32 ? 100 * (1 - total / (double)r->bytes_fp32) : 0);
+    printf("\nBytes on the wire: %s up, %s down ", up, down);
+    if (r->bytes_fp32)
+        printf("(fp32 adapters both ways: %s; saved %.1f %%)\n", full,
+               100 * (1 - total / (double)r->bytes_fp32));
+    else
+        printf("(nothing was accepted)\n");
     printf("Submissions: %llu accepted, %llu refused%s%s%s; %u rounds, %u void%s; %u nodes\n",
            (unsigned long long)r->accepted, (unsigned long long)r->refused,
            r->refusals[0] ? " (" : "", r->refusals, r->refusals[0] ? ")" : "", r->rounds,
@@ -165,7 +170,11 @@ static omm_err print_people(const omm_simulate_result *r) {
     printf("\ntook %s (training %s, evaluation %s, audit %s)\n", total, train, evaluate, audit);
     printf("run digest  %s\n", hex);
     printf("bundle      %s\n", r->dir);
-    printf("\nnext:  %s verify %s\n", program_invocation_name, r->dir);
+    char program[4 * OMM_PATH_MAX];
+    char dir[4 * OMM_PATH_MAX];
+    cli_shell_word(program, sizeof program, program_invocation_name);
+    cli_shell_word(dir, sizeof dir, r->dir);
+    printf("\nnext:  %s verify %s\n", program, dir);
     return OMM_OK;
 }
 

@@ -9,6 +9,7 @@
 #include "node_config.h"
 #include "options.h"
 #include "places.h"
+#include "print.h"
 #include "secret.h"
 #include "service_config.h"
 
@@ -358,20 +359,6 @@ static omm_err take_key(setup *s, omm_public_key *public_key) {
     return err;
 }
 
-/* " -c PATH", as a shell reads it: one word, whatever is in it. */
-static void option_for_shell(char *out, size_t size, const char *path) {
-    static const char plain[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+,:@%";
-    if (path[strspn(path, plain)] == '\0') {
-        (void)snprintf(out, size, " -c %s", path);
-        return;
-    }
-    size_t at = (size_t)snprintf(out, size, " -c '");
-    for (const char *c = path; *c && at + 6 < size; c++)
-        at += (size_t)snprintf(out + at, size - at, *c == '\'' ? "'\\''" : "%c", *c);
-    (void)snprintf(out + at, size - at, "'");
-}
-
 static omm_err print_done(const setup *s, const omm_public_key *key) {
     char hex[2 * sizeof key->b + 1];
     omm_hex(hex, omm_bytes_of(key->b, sizeof key->b));
@@ -387,8 +374,11 @@ static omm_err print_done(const setup *s, const omm_public_key *key) {
         return err;
     }
     const bool is_invited = s->token_file || (s->token && strcmp(s->token, "none") != 0);
-    char file[4 * OMM_PATH_MAX] = ""; /* in its place it is found without */
-    if (s->config) option_for_shell(file, sizeof file, s->config_path);
+    char word[4 * OMM_PATH_MAX], file[sizeof word + 8] = ""; /* in its place it is found without */
+    if (s->config) {
+        cli_shell_word(word, sizeof word, s->config_path);
+        (void)snprintf(file, sizeof file, " -c %s", word);
+    }
     printf(
         "written: %s\nyour public key%s:\n  %s\nthen: meshmind node --dry-run%s   trains for a "
         "round and shows what would be sent.  It waits for one\n        to open, says that it is "

@@ -1,6 +1,8 @@
 /* service_config.c - see service_config.h. */
 #include "service_config.h"
 
+#include "places.h"
+
 #include "signals.h"
 
 #include "omm/crash.h"
@@ -137,8 +139,9 @@ static bool is_barred(const char *path) {
 
 omm_err service_take_state(const service_env *env, const char *state_dir) {
     char path[OMM_PATH_MAX];
-    omm_err err = omm_path_join(path, env->dir, state_dir);
-    if (err == OMM_OK) err = omm_dir_make_private(path);
+    OMM_TRY(omm_path_join(path, env->dir, state_dir));
+    OMM_TRY(place_check_unsealed("state_dir", path));
+    omm_err err = omm_dir_make_private(path);
     if (err == OMM_ERR_IO && is_barred(path)) err = OMM_ERR_CONFIG;
     if (err != OMM_OK)
         return omm_raise(err, "state_dir: %s; accepted: a folder, or a path where one can be made",

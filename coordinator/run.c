@@ -545,6 +545,14 @@ const struct omm_compute *omm_run_compute(const omm_run *run) {
     return run->compute;
 }
 
+const struct omm_dataset *omm_run_test_data(const omm_run *run) {
+    return run->test;
+}
+
+const struct omm_dataset *omm_run_train_data(const omm_run *run) {
+    return run->train;
+}
+
 const struct omm_dataset *omm_run_client_data(const omm_run *run, const char *client) {
     for (size_t i = 0; i < run->client_count; i++)
         if (strcmp(run->clients[i].name, client) == 0) return run->clients[i].data;

@@ -59,6 +59,17 @@ def bundle_that_is_none(folder, bundle):
         suites = xml.etree.ElementTree.parse(junit).getroot()
         failed = [case.get("name") for case in suites.iter("testcase") if case.find("failure") is not None]
         found.check(check in failed and suites.get("failures") == str(len(failed)), f"junit of {place.name}: {failed}, {suites.attrib}")
+    whose = reads("verify", ["verify", bundle])[0]
+    for more, pinned in (([], False), (["--trust", whose["signer"]], True)):
+        said = reads("gate", ["gate", bundle, *more])[0]
+        found.check(said.get("verified") is True and said.get("pinned") is pinned and all(said.get(key) == whose[key] for key in
+                    ("intact", "signer", "run_id", "run_digest", "coordinator_key", "coordinator_pinned", "simulated")), f"gate {more} does not say of what: {str(said)[:300]}")
+    (folder / "own.yaml").write_text("{}\n")
+    done = run("gate", bundle, "--policy", folder / "own.yaml", "--json")
+    found.check(b"own.yaml, and by the defaults" in done.stderr and json.loads(done.stdout).get("policy") == str(folder / "own.yaml"), f"gate by a file of one's own does not say so: {done}")
+    found.check("policy" in said and said["policy"] is None, f"gate by the bundle's policy: {str(said)[:200]}")
+    said = reads("gate --unverified", ["gate", bundle, "--unverified"])[0]
+    found.check(said.get("verified") is False and "signer" not in said and "run_digest" not in said and said.get("passed") is True, f"gate --unverified: {str(said)[:300]}")
     said = reads("compare of one that is none", ["compare", bundle, broken], 1)[0]
     found.check(said.get("kind") == "omm-comparison" and said.get("refused") == [str(broken)] and "metrics" not in said, f"compare of one that is none: {said}")
     text = run("gate", broken)
@@ -103,6 +114,15 @@ def bundles_that_stay(folder, bundle):
     refused(["adapter", "export", final, "-m", MODEL, "-o", bundle], "--out: .* is in the bundle")
     refused(["synth", "tiny-llama", "other.file"], "OUT: other.file is in the bundle", cwd=bundle / "measured")
     refused(["simulate", folder / "s.yaml"], "--out: artifacts is in the bundle", cwd=bundle)
+    # What services keep: beside the bundle would do.
+    config, place = folder / "service.yaml", bundle / "measured" / "new" / "x"
+    COORDINATOR = f"scenario: {folder}/s.yaml\nlisten: tcp://127.0.0.1:0\nstate_dir: {folder}/service\n"
+    for text, key in ((COORDINATOR.replace(f"{folder}/service", str(place)), "state_dir"), (COORDINATOR + f"bundle: {place}\n", "bundle"), (COORDINATOR + f"port_file: {place}\n", "port_file"),
+                      (COORDINATOR + f"http: 127.0.0.1:0\nhttp_port_file: {place}\n", "http_port_file")):
+        config.write_text(text)
+        refused(["coordinator", "-c", config], f"{key}: .* is in the bundle {bundle.resolve()}, which is sealed")
+    config.write_text(f"coordinator: tcp://127.0.0.1:9\nname: cafe-02\nscenario: {folder}/s.yaml\nstate_dir: {place}\n")
+    refused(["node", "-c", config], f"state_dir: .* is in the bundle {bundle.resolve()}, which is sealed")
     found.check(sorted(bundle.rglob("*")) == before and run("verify", bundle).returncode == 0, "a command wrote into a sealed bundle")
     (folder / "page").mkdir()
     (folder / "page" / "manifest.json").write_text("{}")

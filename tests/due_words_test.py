@@ -74,6 +74,23 @@ for old, new, says in (("name: words", "name: a/b", r"s.yaml:2:7: name: 'a/b' is
     (work / "s.yaml").write_text(SCENARIO.replace(old, new))
     done = run("simulate", work / "s.yaml", "--out", work / "bundle", code=2)
     found.check(re.search(says, done.stderr), f"{new}: {done.stderr}")
+# What the recipe does to data and rate, and a number of nodes that there is not; nothing of it without need.
+one = SCENARIO.replace("rank: 4", "rank: 4\n  steps: 1\n  warmup_steps: 0\n  batch_tokens: 64").replace(", home-02", "")
+one = one.replace("test: test.jsonl", f"test: {BASE}/test.jsonl").replace(f"{BASE}/train.jsonl", "home.jsonl")
+(work / "home.jsonl").write_text("".join(line for line in lines if '"home-01"' in line))
+for count, (old, new, says) in enumerate((
+        ("rank: 4", "rank: 4", ()),
+        ("warmup_steps: 0", "warmup_steps: 1", ()),
+        ("rank: 4", "rank: 4\n  seq_max: 64", (r"train: recipe.seq_max 64 cuts \d+ of \d+ examples and leaves out \d+, in which nothing is learned before it", r"test: recipe.seq_max 64 cuts")),
+        ("warmup_steps: 0", "warmup_steps: 2", (r"recipe.warmup_steps 2 is longer than recipe.steps 1, .* does not come to recipe.learning_rate 0.01",)),
+        ("rounds: 1", "rounds: 1\nround: {select: 2}", (r"round.select is 2, of 1 in all: every node is selected",)))):
+    (work / "one.yaml").write_text(one.replace(old, new))
+    done = run("simulate", work / "one.yaml", "--out", work / f"one {count}", "-q", code=1)
+    got = re.findall("warning: (.*)", done.stderr)
+    found.check(len(got) == len(says) and all(map(re.search, says, got)), f"{new}: {done.stderr}")
+    found.check(done.stdout.endswith(f"verify '{work}/one {count}'\n"), f"what comes next, of a path with a space: {done.stdout[-200:]}")
+done = run("compare", work / "one 0", work / "one 2", code=3)
+found.check(re.search(r"another vocabulary, or a recipe.seq_max that cuts it|judged on .*a recipe.seq_max that leaves some out", done.stderr), f"compare, seq_max: {done.stderr}")
 # Another model than the run's, more steps than a round has: what would be taken, and what was compared.
 run("simulate", SOURCE / "scenarios/processes.yaml", "--out", work / "run", "-q")
 run("simulate", SOURCE / "scenarios/processes.yaml", "--out", work / "run", "-q", code=2)

@@ -45,7 +45,5 @@ void omm_judgement_fini(omm_judgement *judgement);
 /* Append the verdicts as a table for people, one line each and a last line "gates: pass|FAIL".
  * Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_judgement_text(omm_buf *out, const omm_judgement *judgement);
-/* Append one JSON object: passed, gates, measured_gates.  Errors: NOMEM, TOO_BIG. */
-OMM_CHECKED omm_err omm_judgement_json(omm_buf *out, const omm_judgement *judgement);
 
 #endif

@@ -97,8 +97,14 @@ void omm_verify_report_fini(omm_verify_report *report);
 OMM_CHECKED omm_err omm_verify_report_text(omm_buf *out, const omm_verify_report *report);
 OMM_CHECKED omm_err omm_verify_report_json(omm_buf *out, const omm_verify_report *report);
 
+/* What `gate` says: one JSON object: passed, gates, measured_gates, `verified`, and what omm_verify_report_json says of the run and of
+ * whose it is.  report: of the bundle, intact; NULL: nobody verified it, and what it says of itself is left out.  policy: the file
+ * that it was judged by (`policy`); NULL: the bundle's own.
+ * Errors: NOMEM, TOO_BIG. */
+OMM_CHECKED omm_err omm_verify_gate_json(omm_buf *out, const omm_verify_report *report,
+                                         const omm_judgement *judgement, const char *policy);
 /* Of a bundle that is not intact, what `gate` says instead of verdicts, so that whoever reads its files sees that it failed, and
- * not what an earlier one said: an object as omm_judgement_json makes it, `passed` false, `gates` and `measured_gates` null, with
+ * not what an earlier one said: an object as omm_verify_gate_json makes it, `passed` false, `gates` and `measured_gates` null, with
  * the checks and failures of omm_verify_report_json; and JUnit XML with a case for each check.  On error the buffer is unchanged.
  * Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_verify_refusal_json(omm_buf *out, const omm_verify_report *report);

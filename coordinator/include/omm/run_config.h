@@ -106,6 +106,9 @@ const char *omm_run_model_path(const omm_run *run); /* of the first file, as it 
 const struct omm_model *omm_run_model(const omm_run *run);
 const struct omm_tokenizer *omm_run_tokenizer(const omm_run *run);
 const struct omm_compute *omm_run_compute(const omm_run *run);
+/* Held-out items of the clients that count, and the whole of `train`; NULL where the configuration names none. */
+const struct omm_dataset *omm_run_test_data(const omm_run *run);
+const struct omm_dataset *omm_run_train_data(const omm_run *run);
 /* Data of one client out of `train`; NULL when there is none of that name. */
 const struct omm_dataset *omm_run_client_data(const omm_run *run, const char *client);
 
