@@ -119,6 +119,25 @@ static void print_clients(const omm_simulate_result *r) {
     }
 }
 
+/* Which line of the scenario a refusal comes from, where one of its own does. */
+static void explain_refusals(const char *refusals) {
+    static const struct {
+        const char *reason, *why;
+    } bounds[] = {
+        {"REFUSED_RANGE ", "a value larger than aggregation.value_max: a smaller "
+                           "recipe.learning_rate, or a larger bound"},
+        {"REFUSED_NORM ", "an update longer than aggregation.norm_max: a smaller "
+                          "recipe.learning_rate, or a larger bound"},
+        {"REFUSED_SIZE ", "more tokens than aggregation.weight_sum_max leaves for one node: fewer "
+                          "in recipe, or a larger bound"},
+        {"REFUSED_LATE ", "round.deadline_ms was over before all of it was there"},
+    };
+    for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++)
+        if (strstr(refusals, bounds[i].reason))
+            printf("  %.*s: %s\n", (int)strcspn(bounds[i].reason, " "), bounds[i].reason,
+                   bounds[i].why);
+}
+
 static void print_bytes(const omm_simulate_result *r) {
     char up[32];
     char down[32];
@@ -141,6 +160,7 @@ static void print_bytes(const omm_simulate_result *r) {
            (unsigned long long)r->accepted, (unsigned long long)r->refused,
            r->refusals[0] ? " (" : "", r->refusals, r->refusals[0] ? ")" : "", r->rounds,
            r->rounds_void, held, r->nodes);
+    explain_refusals(r->refusals);
 }
 
 static omm_err print_verdicts(const omm_judgement *judgement) {
