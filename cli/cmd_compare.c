@@ -26,10 +26,13 @@ static omm_err verify_all(json_t *refused, char *const *dirs, int count, cli_pin
 static omm_err compare(char *const *dirs, int count, bool json) {
     omm_comparison comparison;
     omm_buf text;
-    OMM_TRY(omm_compare(&comparison, (const char *const *)dirs, (size_t)count));
+    omm_err err = omm_compare(&comparison, (const char *const *)dirs, (size_t)count);
+    if (err ==
+        OMM_ERR_MISMATCH) /* nothing went wrong: these two were the wrong ones to ask about */
+        return omm_raise(OMM_ERR_CONFIG, "%s", omm_err_sentence());
+    OMM_TRY(err);
     omm_buf_init(&text, TEXT_BYTES_MAX);
-    omm_err err =
-        json ? omm_comparison_json(&text, &comparison) : omm_comparison_text(&text, &comparison);
+    err = json ? omm_comparison_json(&text, &comparison) : omm_comparison_text(&text, &comparison);
     if (err == OMM_OK) err = cli_print(&text);
     omm_buf_fini(&text);
     omm_comparison_fini(&comparison);
@@ -65,7 +68,9 @@ int cmd_compare(int argc, char **argv) {
         "What a change of the scenario did: which settings differ, and the held-out items of the\n"
         "final adapters, paired.  Bundles that differ in nothing but the seed are one side; A is "
         "the\n"
-        "first one's.  All are verified first.  Exit 1 when one is not what was signed.",
+        "first one's.  All are verified first.  Exit 1 when one is not what was signed, 2 when "
+        "they cannot\n"
+        "be compared.",
         2, OMM_COMPARE_BUNDLES_MAX);
     if (code >= 0) return code;
     bool intact = false;
