@@ -150,14 +150,6 @@ def places_and_values(folder, bundle):
     found.check(done.returncode == 3 and f"{half} is of a run that did not end, and nothing goes on from it: remove it" in done.stderr, f"a full disk: {done}")
 
 
-def not_to_be_compared(folder, bundle):
-    """Exit 2, as of the same run twice: which bundles are given is the job's, and no fault of the machine."""
-    (folder / "cut.yaml").write_text(SCENARIO.replace("rank: 2", "rank: 2, seq_max: 40"))
-    reads("simulate", ["simulate", folder / "cut.yaml", "--out", folder / "cut", "-q"])
-    refused(["compare", bundle, folder / "cut"], "held-out item.*recipe.seq_max")
-    refused(["compare", bundle, bundle], "one run twice")
-
-
 def runs_of_one_second(folder):
     """Jobs that share a folder and name none: each has its own bundle."""
     many = 4
@@ -225,7 +217,6 @@ with tempfile.TemporaryDirectory(prefix="omm-ci-") as name:
     files_that_stay(top, sealed, trusted)
     bundles_that_stay(top, sealed)
     places_and_values(top, sealed)
-    not_to_be_compared(top, sealed)
     json_in_any_folder(top, sealed)
     runs_of_one_second(top)
 sys.exit(found.code)
