@@ -394,11 +394,25 @@ omm_err sim_replay_rounds(uint32_t *rounds, const sim_replay *replay) {
     return OMM_OK;
 }
 
+/* What can be replayed instead. */
+static omm_err refuse_round(const sim_replay *replay) {
+    const sim_evidence *evidence = replay->evidence;
+    char accepted[128] = "";
+    size_t used = 0;
+    for (uint32_t i = 0; i < evidence->round_count && used + 16 < sizeof accepted; i++)
+        if (accepted_of(evidence, &replay->node, i))
+            used += (size_t)snprintf(accepted + used, sizeof accepted - used, "%s%u",
+                                     used ? ", " : "", i);
+    return omm_raise(OMM_ERR_NOT_FOUND,
+                     "round %u has no accepted submission of that node: the run has rounds 0 to "
+                     "%zu, and accepted it in %s%s",
+                     replay->round, evidence->round_count ? evidence->round_count - 1 : 0,
+                     used ? accepted : "none", used + 16 < sizeof accepted ? "" : " ...");
+}
+
 omm_err sim_replay_run(omm_replay_result *result, const sim_replay *replay) {
     *result = (omm_replay_result){.equal = true};
-    if (!accepted_of(replay->evidence, &replay->node, replay->round))
-        return omm_raise(OMM_ERR_NOT_FOUND, "round %u has no accepted submission of that node",
-                         replay->round);
+    if (!accepted_of(replay->evidence, &replay->node, replay->round)) return refuse_round(replay);
     uint32_t first = 0;
     OMM_TRY(chain_start(&first, replay));
     chain c;

@@ -94,6 +94,8 @@ found.check(re.search(r"another vocabulary, or a recipe.seq_max that cuts it|jud
 # Another model than the run's, more steps than a round has: what would be taken, and what was compared.
 run("simulate", SOURCE / "scenarios/processes.yaml", "--out", work / "run", "-q")
 run("simulate", SOURCE / "scenarios/processes.yaml", "--out", work / "run", "-q", code=2)
+done = run("replay", work / "run", "--node", "cafe-02", "--round", 5, "--data", SOURCE / "scenarios", code=2)
+found.check("round 5 has no accepted submission of that node: the run has rounds 0 to 1, and accepted it in 0, 1\n" in done.stderr, f"replay --round 5: {done.stderr}")
 again = ["replay", work / "run", "--node", "cafe-02", "--round", 0, "--data", SOURCE / "scenarios", "--steps"]
 done = run(*again, 99, code=2)
 steps = re.search(r"--steps 99: round 0 has (\d+); accepted: 1 to (\d+), or without --steps all of them and the payload", done.stderr)
