@@ -124,18 +124,17 @@ static void explain_refusals(const char *refusals) {
     static const struct {
         const char *reason, *why;
     } bounds[] = {
-        {"REFUSED_RANGE ", "a value larger than aggregation.value_max: a smaller "
-                           "recipe.learning_rate, or a larger bound"},
-        {"REFUSED_NORM ", "an update longer than aggregation.norm_max: a smaller "
-                          "recipe.learning_rate, or a larger bound"},
-        {"REFUSED_SIZE ", "more tokens than aggregation.weight_sum_max leaves for one node: fewer "
-                          "in recipe, or a larger bound"},
-        {"REFUSED_LATE ", "round.deadline_ms was over before all of it was there"},
+        {"REFUSED_RANGE", "a value larger than aggregation.value_max; of honest nodes a smaller "
+                          "recipe.learning_rate or a larger bound would pass"},
+        {"REFUSED_NORM", "an update longer than aggregation.norm_max; of honest nodes a smaller "
+                         "recipe.learning_rate or a larger bound would pass"},
+        {"REFUSED_SIZE", "over a limit of size; for tokens it is aggregation.weight_sum_max, "
+                         "shared by the nodes"},
+        {"REFUSED_LATE", "round.deadline_ms was over before all of it was there"},
     };
     for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++)
         if (strstr(refusals, bounds[i].reason))
-            printf("  %.*s: %s\n", (int)strcspn(bounds[i].reason, " "), bounds[i].reason,
-                   bounds[i].why);
+            printf("  %s: %s\n", bounds[i].reason, bounds[i].why);
 }
 
 static void print_bytes(const omm_simulate_result *r) {

@@ -740,8 +740,8 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     shutil.rmtree(folder / "ended")
     unsaid.unlink()
     # What went wrong in a run is in its summary: why submissions were refused, and rounds that made it worse.
-    for change, more, words in (("learning_rate: 0.005, beta2: 0", "", r"\d accepted, \d refused \(REFUSED_RANGE \d\); 2 rounds, \d void; .*\n  REFUSED_RANGE: a value larger than aggregation.value_max: "),
-                                ("learning_rate: 0.005", "aggregation: {weight_sum_max: 1024}\n", r"\(nothing was accepted\)\nSubmissions: 0 accepted, \d refused \(REFUSED_SIZE \d\).*\n  REFUSED_SIZE: more tokens than aggregation.weight_sum_max"),
+    for change, more, words in (("learning_rate: 0.005, beta2: 0", "", r"\d accepted, \d refused \(REFUSED_RANGE \d\); 2 rounds, \d void; .*\n  REFUSED_RANGE: a value larger than aggregation.value_max; "),
+                                ("learning_rate: 0.005", "aggregation: {weight_sum_max: 1024}\n", r"\(nothing was accepted\)\nSubmissions: 0 accepted, \d refused \(REFUSED_SIZE \d\).*\n  REFUSED_SIZE: over a limit of size; for tokens it is aggregation.weight_sum_max"),
                                 ("learning_rate: 0.3", "round: {loss_increase_max: 0}\n", r"6 accepted, 0 refused; 2 rounds, 0 void, \d held back \(worse by more than.*\n(?!  REFUSED)")):
         bad.write_text(re.sub(r"learning_rate: [\d.]+", change, here) + more)
         said = run("simulate", bad, "--out", folder / "wrong", "-q", meshmind=FASTER).stdout
