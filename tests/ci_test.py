@@ -17,7 +17,7 @@ found = Findings()
 
 
 def run(*args, cwd=SOURCE):
-    return subprocess.run([FASTER if args[0] == "simulate" else MESHMIND, *map(os.fspath, args)], capture_output=True, cwd=cwd, timeout=600)
+    return subprocess.run([FASTER if args[0] == "simulate" else MESHMIND, *map(os.fspath, args)], capture_output=True, cwd=cwd, timeout=100)
 
 
 def reads(what, args, code=0):
