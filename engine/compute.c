@@ -16,7 +16,7 @@
 #include <sys/auxv.h>
 #endif
 
-atomic_bool kernels_ask_near, kernels_ask_few_bits;
+atomic_bool kernels_ask_near, kernels_ask_few_bits, kernels_strips_together;
 
 static const char *const s_names[OMM_ISA_COUNT] = {"scalar", "avx2", "avx2_vnni",
                                                    "avx512", "neon", "neon_dotprod"};
@@ -83,11 +83,16 @@ static bool cpu_has(omm_isa isa) {
     return avx2 && has_avx512();
 }
 
+static bool cpu_is_of(const char vendor[12]) {
+    unsigned top = 0, name[3] = {0};
+    return __get_cpuid(0, &top, &name[0], &name[2], &name[1]) &&
+           memcmp(name, vendor, sizeof name) == 0;
+}
+
 /* 25 is Zen 3 and Zen 4, 26 Zen 5; 0: not AMD's. */
 static unsigned amd_family(void) {
-    unsigned top = 0, vendor[3] = {0}, a = 0, b = 0, c = 0, d = 0;
-    if (!__get_cpuid(0, &top, &vendor[0], &vendor[2], &vendor[1])) return 0;
-    if (memcmp(vendor, "AuthenticAMD", sizeof vendor) != 0) return 0;
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (!cpu_is_of("AuthenticAMD")) return 0;
     return __get_cpuid(1, &a, &b, &c, &d) ? (a >> 8 & 15) + (a >> 20 & 255) : 0;
 }
 
@@ -100,6 +105,12 @@ static bool cpu_asks_near(void) {
  * alone has AVX-512. */
 static bool cpu_asks_few_bits(void) {
     return amd_family() != 25 || !cpu_has(OMM_ISA_AVX512);
+}
+
+/* Intel's read several streams faster than one: weights of 8 bits 1.1 times, of less 1.3 times.  AMD's were measured
+ * with one, which has what memory gives there. */
+static bool cpu_takes_strips_together(void) {
+    return cpu_is_of("GenuineIntel");
 }
 #elif defined(__aarch64__)
 bool omm_isa_scalar_fuses(void) {
@@ -125,6 +136,10 @@ static bool cpu_asks_near(void) {
 static bool cpu_asks_few_bits(void) {
     return true;
 }
+
+static bool cpu_takes_strips_together(void) {
+    return false;
+}
 #else
 bool omm_isa_scalar_fuses(void) {
     return false; /* perhaps it does; nothing here chooses */
@@ -144,6 +159,10 @@ static bool cpu_asks_near(void) {
 
 static bool cpu_asks_few_bits(void) {
     return true;
+}
+
+static bool cpu_takes_strips_together(void) {
+    return false;
 }
 #endif
 
@@ -256,6 +275,8 @@ omm_err omm_compute_init(omm_compute *c, omm_pool *pool, omm_isa isa) {
     omm_fp_assert();
     atomic_store_explicit(&kernels_ask_near, cpu_asks_near(), memory_order_relaxed);
     atomic_store_explicit(&kernels_ask_few_bits, cpu_asks_few_bits(), memory_order_relaxed);
+    atomic_store_explicit(&kernels_strips_together, cpu_takes_strips_together(),
+                          memory_order_relaxed);
     unsigned workers = omm_pool_threads(pool);
     float *work = (float *)omm_alloc_aligned((size_t)workers * WORK_FLOATS, sizeof *work);
     omm_spare *spare = (omm_spare *)omm_alloc(1, sizeof *spare);

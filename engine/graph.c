@@ -50,9 +50,9 @@ uint64_t model_graph_activation_bytes(const model_graph_options *o) {
     const uint64_t q = (uint64_t)d->heads * d->head_dim, kv = (uint64_t)d->kv_heads * d->head_dim;
     uint64_t row = 2 * (d->d_model + q + kv + (uint64_t)d->d_ff) * sizeof(float);
     row += sizeof(omm_attention) + sizeof(model_run);
-    if (o->activations == OMM_ACTIVATIONS_Q8)
-        row += omm_q8_rows_bytes(1, omm_model_widest_input(d));
-    return o->rows_max * row;
+    return o->rows_max * row + (o->activations == OMM_ACTIVATIONS_Q8
+                                    ? omm_q8_rows_bytes(o->rows_max, omm_model_widest_input(d))
+                                    : 0);
 }
 
 uint64_t model_graph_rope_bytes(const model_graph_options *o) {

@@ -229,6 +229,7 @@ void omm_q8_quantize(const omm_compute *c, omm_q8_rows *out, const float *x, siz
     OMM_ASSERT(m <= out->rows_max);
     OMM_ASSERT(cols <= out->cols_max && cols % OMM_QUANT_BLOCK == 0);
     out->rows = m;
+    out->stride = q8_stride(m);
     out->cols = cols;
     q8_cut cut = {.c = c, .out = out, .x = x, .m = m, .step = m};
     if (m == 0) return;

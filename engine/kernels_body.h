@@ -19,16 +19,19 @@
 /* The same where strips have to be unpacked, which is work enough for fewer. */
 #define SIMD_GEMV_QUANT 2
 /* Tokens that take a strip as it lies: as many side by side (a power of two), and in all; more share
- * what was unpacked once. */
+ * what was unpacked once.  Strips of theirs side by side, where strips_together() (a power of two). */
 #if OMM_SIMD == OMM_SIMD_AVX512
 #define SIMD_Q8_FEW 8
 #define SIMD_Q8_FEW_MAX 48
+#define SIMD_Q8_FEW_STRIPS 4
 #else
 #define SIMD_Q8_FEW 4
 #define SIMD_Q8_FEW_MAX 24
+#define SIMD_Q8_FEW_STRIPS 1
 #endif
 /* Bytes that decode asks for ahead of what it reads: of one strip of int8 products, into the first
- * cache or the second; of each strip of f32 products (they go side by side), into the second. */
+ * cache or the second, and SIMD_Q8_AHEAD into the first of each of several side by side; of each strip
+ * of f32 products (they go side by side), into the second. */
 #define SIMD_Q8_AHEAD_NEAR 8192
 #define SIMD_Q8_AHEAD 3072
 #define SIMD_GEMV_AHEAD 3072
@@ -43,6 +46,10 @@ static bool ask_near(void) {
 
 static bool ask_few_bits(void) {
     return atomic_load_explicit(&kernels_ask_few_bits, memory_order_relaxed);
+}
+
+static bool strips_together(void) {
+    return atomic_load_explicit(&kernels_strips_together, memory_order_relaxed);
 }
 
 /* Later files use what earlier ones define. */

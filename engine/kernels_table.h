@@ -41,9 +41,10 @@
 /* Columns in one panel of the int8 product: two strips of them (24 KiB) stay in L1 while the tokens
  * pass.  A multiple of OMM_QUANT_SUPER. */
 #define Q8_COLUMNS ((size_t)512)
-#define Q8_STRIPS ((size_t)2) /* strips of a cut are a multiple of this: every SIMD_Q8_STRIPS */
+#define Q8_STRIPS ((size_t)2)     /* strips of a cut are a multiple of this: every SIMD_Q8_STRIPS */
+#define Q8_FEW_STRIPS ((size_t)4) /* that few tokens take: at least every SIMD_Q8_FEW_STRIPS */
 /* Tokens that pass at once: a block of columns of theirs (384 KiB), what its products start with
- * (98 KiB) and sums with two strips (96 KiB) stay in the second cache.  A multiple of every
+ * (98 KiB) and sums with four strips (192 KiB) stay in the second cache.  A multiple of every
  * SIMD_Q8_TOKENS. */
 #define Q8_TOKENS ((size_t)768)
 
@@ -108,6 +109,9 @@ static inline size_t weights_columns_step(size_t m, size_t n) {
     return ((n + parts - 1) / parts + GEMM_NC - 1) / GEMM_NC * GEMM_NC;
 }
 
+/* omm_q8_rows.stride of so many rows; more rows have no smaller one. */
+size_t q8_stride(size_t rows);
+
 /* Tokens of a pass: about equal parts. */
 static inline size_t q8_tokens_step(size_t m) {
     const size_t passes = (m + Q8_TOKENS - 1) / Q8_TOKENS;
@@ -165,9 +169,10 @@ struct omm_kernels {
 
 /* How what one token reads is asked for: no byte depends on it, and processors differ (measurements.md,
  * Decode).  Near: weights of int8 products and the cache as far as the first cache, or the second one.
- * Few bits: weights of less than 8 bits at all, or they are left to the processor.
+ * Few bits: weights of less than 8 bits at all, or they are left to the processor.  Together: few tokens take
+ * up to Q8_FEW_STRIPS strips side by side, or one after the other.
  * omm_compute_init stores what this one has measured better with. */
-extern atomic_bool kernels_ask_near, kernels_ask_few_bits;
+extern atomic_bool kernels_ask_near, kernels_ask_few_bits, kernels_strips_together;
 
 /* Those that this build has.  What has products of bytes beside it has no other floats. */
 extern const struct omm_kernels kernels_scalar;

@@ -46,6 +46,7 @@ static void all_equal(void) {
             CHECK_OK(omm_compute_init(&c, pool, (omm_isa)isa));
             atomic_store(&kernels_ask_near, threads % 2 == 1); /* no byte depends on them */
             atomic_store(&kernels_ask_few_bits, threads != 3);
+            atomic_store(&kernels_strips_together, threads != 2);
             char what[64];
             snprintf(what, sizeof what, "%s, %u threads, split %zu", omm_isa_name((omm_isa)isa),
                      threads, splits[threads - 1]);
@@ -307,21 +308,60 @@ static void q8_product(const omm_compute *c, float *y, const float *x, const omm
     omm_q8_rows_fini(&q);
 }
 
-/* Few tokens take strips as they lie, more of them unpacked ones: as token by token. */
+/* Few tokens take strips as they lie, some side by side or not, more of them unpacked ones: as token by token. */
 static void q8_few_tokens(const omm_compute *c, omm_format format) {
-    enum { M = 61, N = 35, K = 512 };
+    enum { M = 61, N = 83, K = 512 };
     omm_matrix w = battery_matrix(format, N, K, 6);
     float *x = battery_floats(10, (size_t)M * K), *y = battery_floats(11, (size_t)M * N);
     float *ones = battery_floats(12, (size_t)M * N);
-    for (size_t i = 0; i < M; i++) q8_product(c, ones + i * N, x + i * K, &w, 1);
-    for (size_t m = 2; m <= M; m += m < 16 ? 1 : 9) {
-        q8_product(c, y, x, &w, m);
-        for (size_t i = 0; i < m * N; i++) CHECK(same_bits(&ones[i], &y[i]));
+    for (int together = 0; together < 2; together++) {
+        atomic_store(&kernels_strips_together, together == 1);
+        for (size_t i = 0; i < M; i++)
+            q8_product(c, together ? y + i * N : ones + i * N, x + i * K, &w, 1);
+        for (size_t i = 0; i < (size_t)M * N && together; i++) CHECK(same_bits(&ones[i], &y[i]));
+        for (size_t m = 2; m <= M; m += m < 16 ? 1 : 9) {
+            memset(y, 0xff, m * N * sizeof *y); /* no row is one of the last product */
+            q8_product(c, y, x, &w, m);
+            for (size_t i = 0; i < m * N; i++) CHECK(same_bits(&ones[i], &y[i]));
+        }
     }
     omm_matrix_fini(&w);
     omm_free(x);
     omm_free(y);
     omm_free(ones);
+}
+
+/* Rows that are quantised side by side are what each is alone, whatever one of them holds. */
+static void q8_rows_together(const omm_compute *c) {
+    enum { M = 66, K = 64 };
+    float *x = battery_floats(13, (size_t)M * K);
+    const float odd[4] = {NAN, -INFINITY, 1e-31f, -3e38f};
+    for (size_t i = 0; i < 4; i++) {
+        x[(8 + 5 * i) * K + 40 + i] = odd[i]; /* each in another place of four */
+        if (i == 2)
+            for (size_t k = 32; k < K; k++) x[(8 + 5 * i) * K + k] = odd[i];
+    }
+    omm_q8_rows all = {0}, one = {0};
+    CHECK_OK(omm_q8_rows_init(&all, M, K));
+    CHECK_OK(omm_q8_rows_init(&one, 1, K));
+    for (size_t m = 1; m <= M; m += m < 9 ? 1 : 57) {
+        omm_q8_quantize(c, &all, x, m, K);
+        CHECK(all.stride >= m);
+        for (size_t i = 0; i < m; i++) {
+            omm_q8_quantize(c, &one, x + i * K, 1, K);
+            for (size_t b = 0; b < K / 32; b++) {
+                const size_t at = b * all.stride + i;
+                CHECK(memcmp(all.q + at * 32, one.q + b * 32, 32) == 0);
+                CHECK(same_bits(&all.d[at], &one.d[b]));
+                CHECK(memcmp(all.sums + 2 * at, one.sums + 2 * b, 4) == 0);
+                for (size_t k = 0; k < 3; k++)
+                    CHECK(same_bits(&all.weighted[3 * at + k], &one.weighted[3 * b + k]));
+            }
+        }
+    }
+    omm_q8_rows_fini(&all);
+    omm_q8_rows_fini(&one);
+    omm_free(x);
 }
 
 static void q8_edges(const omm_compute *c) {
@@ -368,6 +408,31 @@ static void functions_are_close(const omm_compute *c) {
     }
     CHECK(exp_of(c, -88.0f) == 0.0f && exp_of(c, -INFINITY) == 0.0f);
     CHECK(exp_of(c, 0.0f) == 1.0f);
+}
+
+/* As plain C has it where it is cut off, where 2^n takes two factors, and of what is no number. */
+static void exp_at_its_ends(const omm_compute *c) {
+    enum { N = 4096 };
+    static const float middles[] = {-87.33654f, 88.72283f, -0.34657f, 0.34657f,
+                                    44.0f,      -1e30f,    1e30f};
+    float x[N], y[N], want[N];
+    omm_compute plain;
+    CHECK_OK(omm_compute_init(&plain, NULL, OMM_ISA_SCALAR));
+    for (size_t i = 0; i < sizeof middles / sizeof middles[0]; i++) {
+        uint32_t middle;
+        memcpy(&middle, &middles[i], sizeof middle);
+        for (uint32_t k = 0; k < N; k++) {
+            const uint32_t bits = middle - N / 2 + k;
+            memcpy(&x[k], &bits, sizeof bits);
+        }
+        x[7] = NAN;
+        x[8] = INFINITY;
+        x[9] = -INFINITY;
+        omm_vec_exp(c, y, x, N);
+        omm_vec_exp(&plain, want, x, N);
+        for (size_t k = 0; k < N; k++) CHECK(same_bits(&y[k], &want[k]));
+    }
+    omm_compute_fini(&plain);
 }
 
 static double ulps(float got, double want) {
@@ -437,6 +502,8 @@ int main(void) {
         if (!omm_isa_available((omm_isa)isa)) continue;
         CHECK_OK(omm_compute_init(&c, NULL, (omm_isa)isa));
         norm_overflows(&c);
+        exp_at_its_ends(&c);
+        q8_rows_together(&c);
         tokens_by_definition(&c);
         chunks_by_definition(&c);
         strides_by_definition(&c);

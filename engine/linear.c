@@ -30,8 +30,11 @@
 #define FEW_OWED 2u
 #define FEW_OWED_WORKERS_MAX 4u
 #define FEW_STRIPS ((size_t)2) /* of a task of several rows, a multiple of */
+/* Where strips go side by side, a task has a multiple of Q8_FEW_STRIPS if each worker still gets this many tasks. */
+#define FEW_TOGETHER_PER_WORKER 8u
 _Static_assert(FEW_STRIPS % Q8_STRIPS == 0 && FEW_STRIPS * OMM_STRIP % GEMM_NC == 0,
                "cuts of both");
+_Static_assert(Q8_FEW_STRIPS % FEW_STRIPS == 0, "cuts of both");
 #define WAIT_SPINS 4096u /* looks at z before a worker gives its processor to others */
 
 /* The linter does not see that an output stored in a job or cut is written through it. */
@@ -213,15 +216,28 @@ static size_t strip_bytes(const few_cut *cut, size_t i) {
     return bytes;
 }
 
+static size_t round_up(size_t n, size_t unit) {
+    return divide_up(n, unit) * unit;
+}
+
+/* Strips of a task of product i. */
+static size_t few_step(const few_cut *cut, size_t i, size_t bytes_of_task) {
+    const size_t strips = cut->products[i].w->strips, bytes = strip_bytes(cut, i);
+    OMM_ASSERT(bytes > 0);
+    const size_t step = divide_up(min_size(bytes_of_task, bytes * strips), bytes);
+    const size_t together = round_up(step, Q8_FEW_STRIPS);
+    if (atomic_load_explicit(&kernels_strips_together, memory_order_relaxed) &&
+        divide_up(strips, together) >= (size_t)cut->c->workers * FEW_TOGETHER_PER_WORKER)
+        return together;
+    return cut->m > 1 ? round_up(step, FEW_STRIPS) : step;
+}
+
 /* Fills step and tasks; returns the number of tasks of all products. */
 static size_t few_plan(few_cut *cut, size_t bytes_of_task) {
     size_t all = 0, lower = 0;
     for (size_t i = 0; i < cut->count; i++) {
         const omm_matrix *w = cut->products[i].w;
-        const size_t bytes = strip_bytes(cut, i);
-        OMM_ASSERT(bytes > 0);
-        cut->step[i] = divide_up(min_size(bytes_of_task, bytes * w->strips), bytes);
-        if (cut->m > 1) cut->step[i] = divide_up(cut->step[i], FEW_STRIPS) * FEW_STRIPS;
+        cut->step[i] = few_step(cut, i, bytes_of_task);
         cut->tasks[i] = divide_up(w->strips, cut->step[i]);
         all += cut->tasks[i];
         if (cut->lower && i < cut->lower->count) lower += cut->tasks[i];

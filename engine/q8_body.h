@@ -52,10 +52,27 @@ static void q8_block(omm_q8_rows *out, size_t at, const float *x) {
     weighted[2] = (float)(sums[0] + sums[1]) * d;
 }
 
+/* A block of columns of four rows, which lie side by side in `out`; false where they do not go together. */
+SIMD_INLINE bool q8_four_blocks(omm_q8_rows *out, size_t at, const float *x) {
+#ifdef SIMD_QUANTIZES_FOUR
+    return vf_quantize_four(out->q + at * OMM_QUANT_BLOCK, out->d + at, out->sums + 2 * at,
+                            out->weighted + 3 * at, x, out->cols);
+#else
+    (void)out;
+    (void)at;
+    (void)x;
+    return false;
+#endif
+}
+
 static void kernel_q8_quantize(omm_q8_rows *out, const float *x, size_t m0, size_t m1) {
-    for (size_t m = m0; m < m1; m++)
-        for (size_t b = 0; b < out->cols / OMM_QUANT_BLOCK; b++)
-            q8_block(out, b * out->rows + m, x + m * out->cols + b * OMM_QUANT_BLOCK);
+    for (size_t m = m0; m < m1; m += 4)
+        for (size_t b = 0; b < out->cols / OMM_QUANT_BLOCK; b++) {
+            const size_t at = b * out->stride + m, rows = min_size(4, m1 - m);
+            const float *from = x + m * out->cols + b * OMM_QUANT_BLOCK;
+            if (rows == 4 && q8_four_blocks(out, at, from)) continue;
+            for (size_t i = 0; i < rows; i++) q8_block(out, at + i, from + i * out->cols);
+        }
 }
 
 /* ---- products of a sub-block ------------------------------------------------------------------ */
@@ -113,121 +130,180 @@ SIMD_INLINE vf q8_addend(const omm_format format, vf min) {
 
 /* ---- few tokens: strips as they lie ----------------------------------------------------------- */
 
+/* nt tokens and ns strips, which lie strip_bytes apart.  Strips side by side are streams that a processor
+ * fetches at the same time, and chains that do not wait for one another. */
+typedef vi q8_few_ints[SIMD_Q8_FEW_STRIPS][SIMD_Q8_FEW];
+typedef vf q8_few_floats[SIMD_Q8_FEW_STRIPS][SIMD_Q8_FEW];
+_Static_assert(Q8_FEW_STRIPS % SIMD_Q8_FEW_STRIPS == 0, "strips of a cut");
+
+#define Q8_FEW_EACH_STRIP SIMD_UNROLL for (int s = 0; s < (SIMD_Q8_FEW_STRIPS > 1 ? ns : 1); s++)
+#define Q8_FEW_EACH_TOKEN SIMD_UNROLL for (int t = 0; t < nt; t++)
+
 /* Group g of a chunk as q8_dot takes it. */
 SIMD_INLINE vi q8_group(const omm_format format, const uint8_t *chunk, const int g) {
     const vi w = quant_group(format, chunk, g);
     return q8_wide(format) ? vi_s8(w) : w;
 }
 
-/* dot[nt] += groups g0 .. g0 + count of a chunk times x, tokens 32 bytes apart. */
-SIMD_INLINE void q8_run(const omm_format format, const int nt, const int count, vi *dot,
-                        const uint8_t *chunk, const int8_t *x, const int g0) {
+/* dot[ns][nt] += groups g0 .. g0 + count of a chunk times x, tokens 32 bytes apart. */
+SIMD_INLINE void q8_run(const omm_format format, const int nt, const int ns, const int count,
+                        q8_few_ints dot, const uint8_t *chunk, size_t strip_bytes, const int8_t *x,
+                        const int g0) {
     const int span = q8_span(format) < count ? q8_span(format) : count;
     SIMD_UNROLL for (int g = 0; g < count; g += span) {
-        vq p[SIMD_Q8_FEW];
-        SIMD_UNROLL for (int t = 0; t < nt; t++) p[t] = vq_open(dot[t]);
+        vq p[SIMD_Q8_FEW_STRIPS][SIMD_Q8_FEW];
+        Q8_FEW_EACH_STRIP Q8_FEW_EACH_TOKEN p[s][t] = vq_open(dot[s][t]);
         SIMD_UNROLL for (int i = 0; i < span; i++) {
-            const vi w = q8_group(format, chunk, g0 + g + i);
-            SIMD_UNROLL for (int t = 0; t < nt; t++) {
+            vi w[SIMD_Q8_FEW_STRIPS];
+            Q8_FEW_EACH_STRIP w[s] = q8_group(format, chunk + (size_t)s * strip_bytes, g0 + g + i);
+            Q8_FEW_EACH_TOKEN {
                 const int8_t *at = x + (ptrdiff_t)t * (int)OMM_QUANT_BLOCK;
-                p[t] = q8_dot(format, p[t], w, vi_four(at + (ptrdiff_t)4 * (g0 + g + i)));
+                const vi xv = vi_four(at + (ptrdiff_t)4 * (g0 + g + i));
+                Q8_FEW_EACH_STRIP p[s][t] = q8_dot(format, p[s][t], w[s], xv);
             }
         }
-        SIMD_UNROLL for (int t = 0; t < nt; t++) dot[t] = vq_close(dot[t], p[t]);
+        Q8_FEW_EACH_STRIP Q8_FEW_EACH_TOKEN dot[s][t] = vq_close(dot[s][t], p[s][t]);
     }
 }
 
 /* 32 columns of a block: `c` counts them, `at` is where x has those of the first token. */
-SIMD_INLINE void q8_few_chunk(const omm_format format, const int nt, vf *acc, const uint8_t *block,
-                              size_t c, const omm_q8_rows *x, size_t at) {
+SIMD_INLINE void q8_few_chunk(const omm_format format, const int nt, const int ns,
+                              q8_few_floats acc, const uint8_t *block, size_t strip_bytes, size_t c,
+                              const omm_q8_rows *x, size_t at) {
     const quant_layout *l = &QUANT_LAYOUT[format];
     const uint8_t *chunk = block + quant_planes_at(l) + c * quant_chunk_bytes(l);
     const int parts = q8_parts(format);
     SIMD_UNROLL for (int h = 0; h < parts; h++) {
-        vf scale, min;
-        vi dot[SIMD_Q8_FEW];
-        quant_scale(format, &scale, &min, block, (c * OMM_QUANT_BLOCK + (size_t)h * VL) / l->sub);
-        SIMD_UNROLL for (int t = 0; t < nt; t++) dot[t] = q8_start(format, x, at + (size_t)t, h);
-        q8_run(format, nt, 8 / parts, dot, chunk, x->q + at * OMM_QUANT_BLOCK, h * 4);
-        SIMD_UNROLL for (int t = 0; t < nt; t++) {
+        const size_t sub = (c * OMM_QUANT_BLOCK + (size_t)h * VL) / l->sub;
+        vf scale[SIMD_Q8_FEW_STRIPS], min[SIMD_Q8_FEW_STRIPS];
+        q8_few_ints dot;
+        Q8_FEW_EACH_STRIP {
+            quant_scale(format, &scale[s], &min[s], block + (size_t)s * strip_bytes, sub);
+        }
+        Q8_FEW_EACH_TOKEN {
+            const vi start = q8_start(format, x, at + (size_t)t, h);
+            Q8_FEW_EACH_STRIP dot[s][t] = start;
+        }
+        q8_run(format, nt, ns, 8 / parts, dot, chunk, strip_bytes, x->q + at * OMM_QUANT_BLOCK,
+               h * 4);
+        Q8_FEW_EACH_TOKEN {
             const vf dx = vf_set1(x->d[at + (size_t)t]);
-            acc[t] = vf_fma(vf_from_vi(dot[t]), vf_mul(scale, dx), acc[t]);
-            if (!l->has_min) continue;
-            acc[t] =
-                vf_fma(q8_weighted(format, x, at + (size_t)t, h), q8_addend(format, min), acc[t]);
+            Q8_FEW_EACH_STRIP {
+                acc[s][t] = vf_fma(vf_from_vi(dot[s][t]), vf_mul(scale[s], dx), acc[s][t]);
+                if (!l->has_min) continue;
+                acc[s][t] = vf_fma(q8_weighted(format, x, at + (size_t)t, h),
+                                   q8_addend(format, min[s]), acc[s][t]);
+            }
         }
     }
 }
 
-/* Whether weights are asked for, and into which cache. */
+/* Whether weights are asked for, into which cache, and how far ahead if that is the first one. */
 typedef struct q8_ask {
     bool at_all, near;
+    size_t ahead_near;
 } q8_ask;
+
+/* Strips go side by side where they were measured, asked for in this way (measurements.md, Decode). */
+SIMD_INLINE q8_ask q8_ask_of(const omm_format format, const int nt, const int ns) {
+    if (ns > 1) return (q8_ask){true, true, SIMD_Q8_AHEAD};
+    return (q8_ask){nt > 1 || format == OMM_FORMAT_Q8_0 || ask_few_bits(), ask_near(),
+                    SIMD_Q8_AHEAD_NEAR};
+}
 
 SIMD_INLINE void q8_prefetch(const q8_ask ask, const uint8_t *at, const size_t bytes) {
     if (!ask.at_all) return;
     SIMD_UNROLL for (size_t line = 0; line < bytes; line += 64) {
         if (ask.near)
-            SIMD_PREFETCH_NEAR(at + line + SIMD_Q8_AHEAD_NEAR);
+            SIMD_PREFETCH_NEAR(at + line + ask.ahead_near);
         else
             SIMD_PREFETCH(at + line + SIMD_Q8_AHEAD);
     }
 }
 
-/* Strip s times tokens m .. m + nt. */
-SIMD_INLINE void q8_few(const omm_format format, const int nt, float *y, const omm_q8_rows *x,
-                        const omm_matrix *w, size_t m, size_t s) {
+/* Strips s0 .. s0 + ns times tokens m .. m + nt. */
+SIMD_INLINE void q8_few(const omm_format format, const int nt, const int ns, float *y,
+                        const omm_q8_rows *x, const omm_matrix *w, size_t m, size_t s0) {
     const quant_layout *l = &QUANT_LAYOUT[format];
     const size_t bytes = quant_block_bytes(l), blocks = x->cols / l->block;
     const size_t chunks = l->block / OMM_QUANT_BLOCK;
-    const uint8_t *block = w->data + s * w->strip_bytes;
-    const q8_ask ask = {nt > 1 || format == OMM_FORMAT_Q8_0 || ask_few_bits(), ask_near()};
-    vf acc[SIMD_Q8_FEW];
-    SIMD_UNROLL for (int t = 0; t < nt; t++) acc[t] = vf_zero();
+    const uint8_t *block = w->data + s0 * w->strip_bytes;
+    const q8_ask ask = q8_ask_of(format, nt, ns);
+    q8_few_floats acc;
+    Q8_FEW_EACH_STRIP Q8_FEW_EACH_TOKEN acc[s][t] = vf_zero();
     for (size_t b = 0; b < blocks; b++, block += bytes) {
-        q8_prefetch(ask, block, quant_planes_at(l));
+        /* Behind the end of each lies one that is at work beside it: the next ones lie behind the last. */
+        const bool within = ns == 1 || (blocks - b) * bytes > SIMD_Q8_AHEAD;
+        const uint8_t *next = block + (within ? 0 : (size_t)(ns - 1) * w->strip_bytes);
+        Q8_FEW_EACH_STRIP {
+            q8_prefetch(ask, next + (size_t)s * w->strip_bytes, quant_planes_at(l));
+        }
         for (size_t c = 0; c < chunks; c++) {
-            q8_prefetch(ask, block + quant_planes_at(l) + c * quant_chunk_bytes(l),
-                        quant_chunk_bytes(l));
-            q8_few_chunk(format, nt, acc, block, c, x, (b * chunks + c) * x->rows + m);
+            const size_t at = quant_planes_at(l) + c * quant_chunk_bytes(l);
+            Q8_FEW_EACH_STRIP {
+                q8_prefetch(ask, next + (size_t)s * w->strip_bytes + at, quant_chunk_bytes(l));
+            }
+            q8_few_chunk(format, nt, ns, acc, block, w->strip_bytes, c, x,
+                         (b * chunks + c) * x->stride + m);
         }
     }
-    SIMD_UNROLL for (int t = 0; t < nt; t++) {
-        vf_store_n(y + (m + (size_t)t) * w->rows + s * VL, acc[t], w->rows - s * VL);
+    Q8_FEW_EACH_STRIP {
+        const size_t row = (s0 + (size_t)s) * VL;
+        Q8_FEW_EACH_TOKEN {
+            vf_store_n(y + (m + (size_t)t) * w->rows + row, acc[s][t], w->rows - row);
+        }
     }
 }
 
 typedef void (*q8_few_fn)(float *y, const omm_q8_rows *x, const omm_matrix *w, size_t m, size_t s);
 
-#define Q8_FEW(F, NT)                                                                              \
-    static __attribute__((noinline)) void q8_few_##F##_##NT(                                       \
+#define Q8_FEW(F, NT, NS)                                                                          \
+    static __attribute__((noinline)) void q8_few_##F##_##NT##_##NS(                                \
         float *y, const omm_q8_rows *x, const omm_matrix *w, size_t m, size_t s) {                 \
-        q8_few(OMM_FORMAT_##F, NT, y, x, w, m, s);                                                 \
+        q8_few(OMM_FORMAT_##F, NT, NS, y, x, w, m, s);                                             \
     }
-#if SIMD_Q8_FEW == 8
-#define Q8_FEW_8(F) Q8_FEW(F, 8)
-#define Q8_FEW_8_NAME(F) q8_few_##F##_8
+/* One strip, and as many as registers hold. */
+#if SIMD_Q8_FEW_STRIPS == 4
+#define Q8_FEW_TOGETHER(F)                                                                         \
+    Q8_FEW(F, 1, 4) Q8_FEW(F, 2, 4) Q8_FEW(F, 4, 4) Q8_FEW(F, 8, 1) Q8_FEW(F, 8, 2)
+#define Q8_FEW_8_NAME(F) q8_few_##F##_8_1
+#define Q8_FEW_TOGETHER_NAMES(F)                                                                   \
+    { q8_few_##F##_1_4, q8_few_##F##_2_4, q8_few_##F##_4_4, q8_few_##F##_8_2 }
 #else
-#define Q8_FEW_8(F)
+#define Q8_FEW_TOGETHER(F)
 #define Q8_FEW_8_NAME(F) NULL
+#define Q8_FEW_TOGETHER_NAMES(F)                                                                   \
+    { NULL }
 #endif
-#define Q8_FEW_ALL(F) Q8_FEW(F, 1) Q8_FEW(F, 2) Q8_FEW(F, 4) Q8_FEW_8(F)
+#define Q8_FEW_ALL(F) Q8_FEW(F, 1, 1) Q8_FEW(F, 2, 1) Q8_FEW(F, 4, 1) Q8_FEW_TOGETHER(F)
 #define Q8_FEW_NAMES(F)                                                                            \
-    [OMM_FORMAT_##F] = {q8_few_##F##_1, q8_few_##F##_2, q8_few_##F##_4, Q8_FEW_8_NAME(F)},
+    [OMM_FORMAT_##F] = {{q8_few_##F##_1_1, q8_few_##F##_2_1, q8_few_##F##_4_1, Q8_FEW_8_NAME(F)},  \
+                        Q8_FEW_TOGETHER_NAMES(F)},
 QUANT_FORMATS(Q8_FEW_ALL)
-/* Of 2^i tokens. */
-static const q8_few_fn s_q8_few[OMM_FORMAT_COUNT][4] = {QUANT_FORMATS(Q8_FEW_NAMES)};
+/* Of 2^i tokens, of one strip or of several: [together][i]. */
+static const q8_few_fn s_q8_few[OMM_FORMAT_COUNT][2][4] = {QUANT_FORMATS(Q8_FEW_NAMES)};
 
-/* Tokens m0 .. m1 of strips s0 .. s1: a strip's later tokens find it in the first or second cache. */
+/* Tokens m0 .. m1 of strips s .. s + count, one or SIMD_Q8_FEW_STRIPS: later tokens find them in the first or second
+ * cache. */
+static void q8_few_tokens(float *y, const omm_q8_rows *x, const omm_matrix *w, size_t m0, size_t m1,
+                          size_t s, size_t count) {
+    const q8_few_fn *few = s_q8_few[w->format][count > 1];
+    unsigned i = SIMD_Q8_FEW == 8 ? 3 : 2;
+    for (size_t m = m0; m < m1; m += (size_t)1 << i) {
+        while ((size_t)1 << i > m1 - m) i--;
+        few[i](y, x, w, m, s);
+        if (i == 3 && count > 1) few[i](y, x, w, m, s + count / 2); /* it takes half of them */
+    }
+}
+
+/* Tokens m0 .. m1 of strips s0 .. s1. */
 static void q8_few_strips(float *y, const omm_q8_rows *x, const omm_matrix *w, size_t m0, size_t m1,
                           size_t s0, size_t s1) {
-    const q8_few_fn *few = s_q8_few[w->format];
-    for (size_t s = s0; s < s1; s++) {
-        unsigned i = SIMD_Q8_FEW == 8 ? 3 : 2;
-        for (size_t m = m0; m < m1; m += (size_t)1 << i) {
-            while ((size_t)1 << i > m1 - m) i--;
-            few[i](y, x, w, m, s);
-        }
+    size_t count = 1;
+    if (strips_together()) count = SIMD_Q8_FEW_STRIPS;
+    for (size_t s = s0; s < s1; s += count) {
+        if (count > s1 - s) count = 1;
+        q8_few_tokens(y, x, w, m0, m1, s, count);
     }
 }
 
@@ -275,7 +351,7 @@ SIMD_INLINE void q8_starts_of(const omm_format format, int32_t *out, const omm_q
     if (!SIMD_Q8_STARTS_APART || q8_bias(format) == 0) return;
     const int parts = q8_parts(format), bias = q8_bias(format);
     for (size_t k = k0; k < k0 + kc; k += OMM_QUANT_BLOCK) {
-        const int16_t *sums = x->sums + 2 * (k / OMM_QUANT_BLOCK * x->rows + m);
+        const int16_t *sums = x->sums + 2 * (k / OMM_QUANT_BLOCK * x->stride + m);
         for (int h = 0; h < parts; h++, out += Q8_STARTS) {
             const vi factors = q8_halves(parts, h, -bias);
             for (size_t t = 0; t < count; t += VL) {
@@ -302,10 +378,14 @@ typedef struct q8_tile {
 
 #define Q8_TILE_ROWS ((size_t)SIMD_Q8_STRIPS * VL)
 
+/* Strips that share starts: so many tiles side by side. */
+#define Q8_TILES ((size_t)2)
+#define Q8_GROUP (Q8_TILES * SIMD_Q8_STRIPS)
+
 typedef struct q8_work {
-    q8_panel panels[SIMD_Q8_STRIPS];
+    q8_panel panels[Q8_GROUP];
     int32_t starts[Q8_COLUMNS / VL * Q8_STARTS];
-    float sums[Q8_TOKENS * Q8_TILE_ROWS];
+    float sums[Q8_TILES][Q8_TOKENS * Q8_TILE_ROWS];
 } q8_work;
 
 _Static_assert(sizeof(q8_work) <= WORK_FLOATS * sizeof(float), "scratch");
@@ -401,7 +481,7 @@ SIMD_INLINE void q8_tile_of(const omm_format format, const int nt, const q8_tile
     q8_floats acc;
     q8_tile_load(nt, acc, tile);
     for (size_t b = 0; b < tile->kc / OMM_QUANT_BLOCK; b++) {
-        const size_t at = (tile->k0 / OMM_QUANT_BLOCK + b) * x->rows + tile->m;
+        const size_t at = (tile->k0 / OMM_QUANT_BLOCK + b) * x->stride + tile->m;
         q8_tile_ahead(nt, x, at);
         SIMD_UNROLL for (int h = 0; h < parts; h++) {
             const size_t j = b * (size_t)parts + (size_t)h;
@@ -460,11 +540,31 @@ QUANT_FORMATS(Q8_FORMAT)
                         q8_tile_##F##_2, Q8_TILE_4_NAME(F), q8_tile_##F##_all},
 static const q8_format s_q8_formats[OMM_FORMAT_COUNT] = {QUANT_FORMATS(Q8_FORMAT_NAME)};
 
+/* Weights that are unpacked next, the same piece of some strips.  They are asked for while tokens pass, a few lines a
+ * tile. */
+typedef struct q8_next {
+    const uint8_t *at;
+    size_t bytes, strip_bytes, strips; /* of a piece; from strip to strip */
+} q8_next;
+
+/* The first `bytes` behind `done` of each piece. */
+static void q8_next_ask(const q8_next *next, size_t done, size_t bytes) {
+    for (size_t i = 0; i < next->strips; i++)
+        for (size_t line = done; line < min_size(done + bytes, next->bytes); line += 64)
+            SIMD_PREFETCH(next->at + i * next->strip_bytes + line);
+}
+
 /* Tokens m0 .. m1 of one block of columns; y, sums and starts of the tile are those of token m0. */
-static void q8_tokens(const q8_format *format, q8_tile tile, size_t m0, size_t m1) {
+static void q8_tokens(const q8_format *format, q8_tile tile, const q8_next *next, size_t m0,
+                      size_t m1) {
+    const size_t tiles = (m1 - m0) / SIMD_Q8_TOKENS;
+    const size_t step = tiles ? (next->bytes / tiles + 63) / 64 * 64 : 0;
+    size_t done = 0;
     for (size_t m = m0, nt = 0; m < m1; m += nt) {
         const size_t left = m1 - m;
         tile.m = m;
+        if (done < next->bytes) q8_next_ask(next, done, step);
+        done += step;
         if (left >= SIMD_Q8_TOKENS) {
             nt = SIMD_Q8_TOKENS;
             format->tile_all(&tile);
@@ -484,18 +584,43 @@ static void q8_tokens(const q8_format *format, q8_tile tile, size_t m0, size_t m
     }
 }
 
-/* Tokens m0 .. m1 of strips s .. s + count: at most Q8_TOKENS, SIMD_Q8_STRIPS. */
-static void q8_strips(q8_tile tile, const omm_matrix *w, q8_work *work, size_t m0, size_t m1,
-                      size_t s, size_t count) {
+/* Bytes of `columns` of a strip. */
+static size_t q8_bytes(const omm_matrix *w, size_t columns) {
+    const quant_layout *l = &QUANT_LAYOUT[w->format];
+    return columns / l->block * quant_block_bytes(l);
+}
+
+/* Tokens m0 .. m1 of strips s .. s + count, of which `after` follow: at most Q8_TOKENS, Q8_GROUP. */
+static void q8_strips(q8_tile tile, float *y, const omm_matrix *w, q8_work *work, size_t m0,
+                      size_t m1, size_t s, size_t count, size_t after) {
     const q8_format *format = &s_q8_formats[w->format];
+    const uint8_t *strips = w->data + s * w->strip_bytes;
     for (tile.k0 = 0; tile.k0 < w->cols; tile.k0 += tile.kc) {
         tile.kc = min_size(Q8_COLUMNS, w->cols - tile.k0);
         tile.first = tile.k0 == 0;
         tile.last = tile.k0 + tile.kc == w->cols;
         for (size_t i = 0; i < count; i++)
-            format->unpack(&work->panels[i], w->data + (s + i) * w->strip_bytes, tile.k0, tile.kc);
+            format->unpack(&work->panels[i], strips + i * w->strip_bytes, tile.k0, tile.kc);
         format->starts(work->starts, tile.x, m0, m1 - m0, tile.k0, tile.kc);
-        q8_tokens(format, tile, m0, m1);
+        q8_next next = {.at = strips + q8_bytes(w, tile.k0 + tile.kc),
+                        .bytes = q8_bytes(w, min_size(Q8_COLUMNS, w->cols - tile.k0 - tile.kc)),
+                        .strip_bytes = w->strip_bytes,
+                        .strips = count};
+        if (tile.last) {
+            next.at = strips + count * w->strip_bytes;
+            next.bytes = q8_bytes(w, min_size(Q8_COLUMNS, w->cols));
+            next.strips = after;
+        }
+        for (size_t i = 0; i < count; i += SIMD_Q8_STRIPS) {
+            q8_next share = next; /* strips of it that this tile asks for */
+            share.at += min_size(i, next.strips) * next.strip_bytes;
+            share.strips = min_size(SIMD_Q8_STRIPS, next.strips - min_size(i, next.strips));
+            tile.w = work->panels + i;
+            tile.sums = work->sums[i / SIMD_Q8_STRIPS];
+            tile.y = y + m0 * w->rows + (s + i) * VL;
+            tile.rows = w->rows - (s + i) * VL;
+            q8_tokens(format, tile, &share, m0, m1);
+        }
     }
 }
 
@@ -506,15 +631,12 @@ static void kernel_q8_linear(float *y, const omm_q8_rows *x, const omm_matrix *w
         q8_few_strips(y, x, w, m0, m1, s0, s1);
         return;
     }
-    const size_t step = q8_tokens_step(m1 - m0), end = min_size(s1 * VL, w->rows);
-    q8_tile tile = {.ldy = w->rows, .sums = work->sums, .x = x};
-    tile.w = work->panels;
-    tile.starts = work->starts;
+    const size_t step = q8_tokens_step(m1 - m0);
+    const q8_tile tile = {.ldy = w->rows, .starts = work->starts, .x = x};
     for (size_t m = m0; m < m1; m += step)
-        for (size_t s = s0; s < s1; s += SIMD_Q8_STRIPS) {
-            tile.rows = end - s * VL;
-            tile.y = y + m * w->rows + s * VL;
-            q8_strips(tile, w, work, m, min_size(m + step, m1), s,
-                      min_size(SIMD_Q8_STRIPS, s1 - s));
+        for (size_t s = s0; s < s1; s += Q8_GROUP) {
+            const size_t count = min_size(Q8_GROUP, s1 - s);
+            q8_strips(tile, y, w, work, m, min_size(m + step, m1), s, count,
+                      min_size(Q8_GROUP, s1 - s - count));
         }
 }

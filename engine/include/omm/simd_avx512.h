@@ -8,6 +8,7 @@
 #define OMM_SIMD_AVX512_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 
 typedef __m512 vf;
 typedef __m512i vi;
@@ -186,6 +187,13 @@ SIMD_INLINE void vf_transpose(vf r[VL]) {
     }
 }
 
+#define SIMD_SCALES 1
+/* p * 2^n, n = t - 1.5 * 2^23; 0 where x < c.  One rounding, as in two factors of which the first is exact. */
+SIMD_INLINE vf vf_scale(vf p, vf t, vf x, vf c) {
+    const vf n = _mm512_sub_ps(t, _mm512_set1_ps(12582912.0f));
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, c, _CMP_NLT_UQ), p, n);
+}
+
 #define SIMD_TURNS_FOUR 1
 /* out[j * step .. + 4] = r[0..3] lane j: a quarter of a transpose, whose last step the stores are. */
 SIMD_INLINE void vf_store_four(float *out, size_t step, const vf r[4]) {
@@ -202,6 +210,74 @@ SIMD_INLINE void vf_store_four(float *out, size_t step, const vf r[4]) {
         _mm_storeu_ps(out + (8 + i) * step, _mm512_extractf32x4_ps(t[i], 2));
         _mm_storeu_ps(out + (12 + i) * step, _mm512_extractf32x4_ps(t[i], 3));
     }
+}
+
+#define SIMD_QUANTIZES_FOUR 1
+/* 32 columns of four rows of x, `stride` floats apart, as omm_q8_rows has them: q[4][32], d[4], sums[4][2],
+ * weighted[4][3].  False, and nothing is written: one is not of plain numbers, or as good as zero. */
+SIMD_INLINE bool vf_quantize_four(int8_t *q, float *d, int16_t *sums, float *weighted,
+                                  const float *x, size_t stride) {
+    const vi magnitude = vi_set1(0x7fffffff);
+    vi top[4];
+    SIMD_UNROLL for (size_t i = 0; i < 4; i++) {
+        const vi low = vi_and(vf_bits(vf_load(x + i * stride)), magnitude);
+        const vi high = vi_and(vf_bits(vf_load(x + i * stride + 16)), magnitude);
+        top[i] = vi_max(low, high);
+    }
+    const vi top01 =
+        vi_max(_mm512_unpacklo_epi32(top[0], top[1]), _mm512_unpackhi_epi32(top[0], top[1]));
+    const vi top23 =
+        vi_max(_mm512_unpacklo_epi32(top[2], top[3]), _mm512_unpackhi_epi32(top[2], top[3]));
+    const vi quarters =
+        vi_max(_mm512_unpacklo_epi64(top01, top23), _mm512_unpackhi_epi64(top01, top23));
+    const __m256i halves =
+        _mm256_max_epi32(_mm512_castsi512_si256(quarters), _mm512_extracti64x4_epi64(quarters, 1));
+    const __m128i tops =
+        _mm_max_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
+    const __m128 amax = _mm_castsi128_ps(tops), most = _mm_set1_ps(127.0f);
+    if (_mm_cmp_epi32_mask(tops, _mm_set1_epi32(0x7f800000), _MM_CMPINT_NLT) != 0 ||
+        _mm_cmp_ps_mask(amax, _mm_set1_ps(0x1p-100f), _CMP_LT_OQ) != 0)
+        return false;
+    const __m128 scales = _mm_div_ps(amax, most);
+    const vf inverses = _mm512_castps128_ps512(_mm_div_ps(most, amax));
+    vi words[4];
+    SIMD_UNROLL for (size_t i = 0; i < 4; i++) {
+        const vf inverse = _mm512_permutexvar_ps(vi_set1((int32_t)i), inverses);
+        words[i] = _mm512_packs_epi32(
+            _mm512_cvtps_epi32(_mm512_mul_ps(vf_load(x + i * stride), inverse)),
+            _mm512_cvtps_epi32(_mm512_mul_ps(vf_load(x + i * stride + 16), inverse)));
+    }
+    /* Bytes of two rows, four of each half of each in every 128 bits, and their sums plus 128 each. */
+    const vi order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    vi totals[2];
+    SIMD_UNROLL for (size_t i = 0; i < 2; i++) {
+        const vi bytes =
+            _mm512_permutexvar_epi32(order, _mm512_packs_epi16(words[2 * i], words[2 * i + 1]));
+        vi_store(q + 64 * i, bytes);
+        const vi eights = _mm512_sad_epu8(_mm512_xor_si512(bytes, _mm512_set1_epi8(-128)),
+                                          _mm512_setzero_si512());
+        totals[i] = vi_add(eights, _mm512_shuffle_epi32(eights, _MM_PERM_BADC));
+    }
+    /* Every 128 bits: a half of rows 0 and 2, or 1 and 3. */
+    const vi mixed = _mm512_unpacklo_epi64(totals[0], totals[1]);
+    const vi sorted = _mm512_permutexvar_epi32(
+        _mm512_setr_epi32(0, 8, 2, 10, 4, 12, 6, 14, 0, 0, 0, 0, 0, 0, 0, 0), mixed);
+    const __m256i both =
+        _mm256_sub_epi32(_mm512_castsi512_si256(sorted), _mm256_set1_epi32(16 * 128));
+    const __m128i first = _mm256_castsi256_si128(both), second = _mm256_extracti128_si256(both, 1);
+    _mm_storeu_ps(d, scales);
+    _mm_storeu_si128(
+        (__m128i *)(void *)sums,
+        _mm_or_si128(_mm_and_si128(first, _mm_set1_epi32(0xffff)), _mm_slli_epi32(second, 16)));
+    vf parts = _mm512_castps128_ps512(_mm_mul_ps(_mm_cvtepi32_ps(first), scales));
+    parts = _mm512_insertf32x4(parts, _mm_mul_ps(_mm_cvtepi32_ps(second), scales), 1);
+    parts = _mm512_insertf32x4(
+        parts, _mm_mul_ps(_mm_cvtepi32_ps(_mm_add_epi32(first, second)), scales), 2);
+    _mm512_mask_storeu_ps(
+        weighted, 0x0fff,
+        _mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11, 0, 0, 0, 0),
+                              parts));
+    return true;
 }
 
 #endif

@@ -7,6 +7,19 @@
 #ifndef OMM_SIMD_MATH_H
 #define OMM_SIMD_MATH_H
 
+#ifndef SIMD_SCALES
+/* p * 2^n, n = t - 1.5 * 2^23, in two factors: neither overflows; 0 where x < c. */
+SIMD_INLINE vf vf_scale(vf p, vf t, vf x, vf c) {
+    const vi n = vi_sub(vf_bits(t), vi_set1(0x4B400000));
+    const vi h = vi_sar(n, 1), g = vi_sub(n, h);
+    p = vf_mul(p, vi_as_vf(vi_shl(vi_add(h, vi_set1(127)), 23)));
+    p = vf_mul(p, vi_as_vf(vi_shl(vi_add(g, vi_set1(127)), 23)));
+    /* the sign of x - c becomes a mask */
+    const vi low = vi_sar(vf_bits(vf_sub(x, c)), 31);
+    return vi_as_vf(vi_sub(vf_bits(p), vi_and(vf_bits(p), low)));
+}
+#endif
+
 /* exp, at most 1.1 ulp off: n = round(x / ln 2) by the magic number, two-step Cody-Waite reduction,
  * degree-5 polynomial (Cephes expf coefficients), 2^n in two factors.  Below -87.33654 the result
  * is 0, so no subnormal ever appears; NaN and values above 88.72283 are clamped. */
@@ -14,10 +27,9 @@ SIMD_INLINE vf vf_exp(vf x) {
     x = vf_min(x, vf_set1(88.72283f));
     vf c = vf_max(x, vf_set1(-87.33654f));
     vf t = vf_fma(c, vf_set1(1.44269504f), vf_set1(12582912.0f));
-    vi n = vi_sub(vf_bits(t), vi_set1(0x4B400000));
-    vf nf = vf_sub(t, vf_set1(12582912.0f));
-    vf r = vf_fma(nf, vf_set1(-0x1.62e400p-1f), c);
-    r = vf_fma(nf, vf_set1(-0x1.7f7d1cp-20f), r);
+    vf n = vf_sub(t, vf_set1(12582912.0f));
+    vf r = vf_fma(n, vf_set1(-0x1.62e400p-1f), c);
+    r = vf_fma(n, vf_set1(-0x1.7f7d1cp-20f), r);
     vf p = vf_fma(vf_set1(1.9875691500e-4f), r, vf_set1(1.3981999507e-3f));
     p = vf_fma(p, r, vf_set1(8.3334519073e-3f));
     p = vf_fma(p, r, vf_set1(4.1665795894e-2f));
@@ -25,12 +37,7 @@ SIMD_INLINE vf vf_exp(vf x) {
     p = vf_fma(p, r, vf_set1(5.0000001201e-1f));
     p = vf_fma(vf_mul(r, r), p, r);
     p = vf_add(p, vf_set1(1.0f));
-    vi h = vi_sar(n, 1), g = vi_sub(n, h);
-    p = vf_mul(p, vi_as_vf(vi_shl(vi_add(h, vi_set1(127)), 23)));
-    p = vf_mul(p, vi_as_vf(vi_shl(vi_add(g, vi_set1(127)), 23)));
-    /* x < c exactly where it was clamped from below: the sign of x - c becomes a mask. */
-    vi low = vi_sar(vf_bits(vf_sub(x, c)), 31);
-    return vi_as_vf(vi_sub(vf_bits(p), vi_and(vf_bits(p), low)));
+    return vf_scale(p, t, x, c); /* x < c exactly where it was clamped from below */
 }
 
 /* log of positive normal numbers, at most 0.9 ulp off (the fdlibm scheme in f32). */
