@@ -27,7 +27,7 @@
 #else
 #define SIMD_Q8_FEW 4
 #define SIMD_Q8_FEW_MAX 24
-#define SIMD_Q8_FEW_STRIPS 1
+#define SIMD_Q8_FEW_STRIPS (OMM_SIMD == OMM_SIMD_AVX2 ? 4 : 1)
 #endif
 /* Bytes that decode asks for ahead of what it reads: of one strip of int8 products, into the first
  * cache or the second, and SIMD_Q8_AHEAD into the first of each of several side by side; of each strip

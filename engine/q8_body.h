@@ -262,26 +262,33 @@ typedef void (*q8_few_fn)(float *y, const omm_q8_rows *x, const omm_matrix *w, s
         float *y, const omm_q8_rows *x, const omm_matrix *w, size_t m, size_t s) {                 \
         q8_few(OMM_FORMAT_##F, NT, NS, y, x, w, m, s);                                             \
     }
-/* One strip, and as many as registers hold. */
-#if SIMD_Q8_FEW_STRIPS == 4
-#define Q8_FEW_TOGETHER(F)                                                                         \
-    Q8_FEW(F, 1, 4) Q8_FEW(F, 2, 4) Q8_FEW(F, 4, 4) Q8_FEW(F, 8, 1) Q8_FEW(F, 8, 2)
-#define Q8_FEW_8_NAME(F) q8_few_##F##_8_1
-#define Q8_FEW_TOGETHER_NAMES(F)                                                                   \
-    { q8_few_##F##_1_4, q8_few_##F##_2_4, q8_few_##F##_4_4, q8_few_##F##_8_2 }
-#else
-#define Q8_FEW_TOGETHER(F)
-#define Q8_FEW_8_NAME(F) NULL
-#define Q8_FEW_TOGETHER_NAMES(F)                                                                   \
-    { NULL }
-#endif
-#define Q8_FEW_ALL(F) Q8_FEW(F, 1, 1) Q8_FEW(F, 2, 1) Q8_FEW(F, 4, 1) Q8_FEW_TOGETHER(F)
+/* Of 2^i tokens, so many strips: [i].  Measured; more registers hold more. */
+#if OMM_SIMD == OMM_SIMD_AVX512
+static const uint8_t s_q8_few_strips[4] = {4, 4, 4, 2};
+#define Q8_FEW_ALL(F)                                                                              \
+    Q8_FEW(F, 1, 1)                                                                                \
+    Q8_FEW(F, 2, 1)                                                                                \
+    Q8_FEW(F, 4, 1)                                                                                \
+    Q8_FEW(F, 8, 1) Q8_FEW(F, 1, 4) Q8_FEW(F, 2, 4) Q8_FEW(F, 4, 4) Q8_FEW(F, 8, 2)
 #define Q8_FEW_NAMES(F)                                                                            \
-    [OMM_FORMAT_##F] = {{q8_few_##F##_1_1, q8_few_##F##_2_1, q8_few_##F##_4_1, Q8_FEW_8_NAME(F)},  \
-                        Q8_FEW_TOGETHER_NAMES(F)},
+    {q8_few_##F##_1_1, q8_few_##F##_2_1, q8_few_##F##_4_1, q8_few_##F##_8_1},                      \
+        {q8_few_##F##_1_4, q8_few_##F##_2_4, q8_few_##F##_4_4, q8_few_##F##_8_2},
+#elif OMM_SIMD == OMM_SIMD_AVX2
+static const uint8_t s_q8_few_strips[4] = {4, 2, 1};
+#define Q8_FEW_ALL(F)                                                                              \
+    Q8_FEW(F, 1, 1) Q8_FEW(F, 2, 1) Q8_FEW(F, 4, 1) Q8_FEW(F, 1, 4) Q8_FEW(F, 2, 2)
+#define Q8_FEW_NAMES(F)                                                                            \
+    {q8_few_##F##_1_1, q8_few_##F##_2_1, q8_few_##F##_4_1},                                        \
+        {q8_few_##F##_1_4, q8_few_##F##_2_2, q8_few_##F##_4_1},
+#else
+static const uint8_t s_q8_few_strips[4] = {1, 1, 1};
+#define Q8_FEW_ALL(F) Q8_FEW(F, 1, 1) Q8_FEW(F, 2, 1) Q8_FEW(F, 4, 1)
+#define Q8_FEW_NAMES(F) {q8_few_##F##_1_1, q8_few_##F##_2_1, q8_few_##F##_4_1},
+#endif
 QUANT_FORMATS(Q8_FEW_ALL)
 /* Of 2^i tokens, of one strip or of several: [together][i]. */
-static const q8_few_fn s_q8_few[OMM_FORMAT_COUNT][2][4] = {QUANT_FORMATS(Q8_FEW_NAMES)};
+#define Q8_FEW_ROW(F) [OMM_FORMAT_##F] = {Q8_FEW_NAMES(F)},
+static const q8_few_fn s_q8_few[OMM_FORMAT_COUNT][2][4] = {QUANT_FORMATS(Q8_FEW_ROW)};
 
 /* Tokens m0 .. m1 of strips s .. s + count, one or SIMD_Q8_FEW_STRIPS: later tokens find them in the first or second
  * cache. */
@@ -291,8 +298,8 @@ static void q8_few_tokens(float *y, const omm_q8_rows *x, const omm_matrix *w, s
     unsigned i = SIMD_Q8_FEW == 8 ? 3 : 2;
     for (size_t m = m0; m < m1; m += (size_t)1 << i) {
         while ((size_t)1 << i > m1 - m) i--;
-        few[i](y, x, w, m, s);
-        if (i == 3 && count > 1) few[i](y, x, w, m, s + count / 2); /* it takes half of them */
+        const size_t step = count > 1 ? s_q8_few_strips[i] : 1;
+        for (size_t k = 0; k < count; k += step) few[i](y, x, w, m, s + k);
     }
 }
 
