@@ -69,12 +69,11 @@ void omm_embed_forward(const omm_compute *c, float *x, const omm_matrix *w, cons
 typedef struct omm_q8_rows {
     size_t rows_max, cols_max;
     size_t rows, cols; /* of what is in it; cols is a multiple of 32 */
-    size_t
-        stride; /* rows from one block of columns to the next, those that are not there included */
-    int8_t *q;  /* [cols / 32][stride][32] */
-    float *d;   /* [cols / 32][stride] */
-    int16_t *sums;   /* [cols / 32][stride][2] */
-    float *weighted; /* [cols / 32][stride][3]: (float)sum * d of both halves, and of the whole */
+    size_t stride;     /* rows from one block of columns to the next: at least `rows` */
+    int8_t *q;         /* [cols / 32][stride][32] */
+    float *d;          /* [cols / 32][stride] */
+    int16_t *sums;     /* [cols / 32][stride][2] */
+    float *weighted;   /* [cols / 32][stride][3]: (float)sum * d of both halves, and of the whole */
 } omm_q8_rows;
 
 /* Errors: NOMEM. */
