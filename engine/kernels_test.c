@@ -331,6 +331,34 @@ static void q8_few_tokens(const omm_compute *c, omm_format format) {
     omm_free(ones);
 }
 
+/* A piece of the work writes its own strips and tokens, an odd number of strips too, and nothing beside them. */
+static void q8_pieces(const omm_compute *c, size_t strips) {
+    enum { M = 70, N = 83, K = 512, FIRST = 3 };
+    const size_t s0 = 1, n0 = s0 * OMM_STRIP, n1 = (s0 + strips) * OMM_STRIP;
+    omm_matrix w = battery_matrix(OMM_FORMAT_Q4_K, N, K, 6);
+    float *x = battery_floats(14, (size_t)M * K), *y = battery_floats(15, (size_t)M * N);
+    float *whole = battery_floats(16, (size_t)M * N);
+    const float before = 7.0f;
+    omm_q8_rows q = {0};
+    CHECK_OK(omm_q8_rows_init(&q, M, K));
+    omm_q8_quantize(c, &q, x, M, K);
+    omm_linear_q8(c, whole, &q, &w, M);
+    for (size_t m1 = FIRST + 2; m1 <= M; m1 += M - FIRST - 2) {
+        for (size_t i = 0; i < (size_t)M * N; i++) y[i] = before;
+        c->q8->linear(y, &q, &w, c->work, FIRST, m1, s0, s0 + strips);
+        for (size_t i = 0; i < (size_t)M * N; i++) {
+            const size_t m = i / N, n = i % N;
+            const bool own = m >= FIRST && m < m1 && n >= n0 && n < n1;
+            CHECK(same_bits(&y[i], own ? &whole[i] : &before));
+        }
+    }
+    omm_q8_rows_fini(&q);
+    omm_matrix_fini(&w);
+    omm_free(x);
+    omm_free(y);
+    omm_free(whole);
+}
+
 /* Rows that are quantised side by side are what each is alone, whatever one of them holds. */
 static void q8_rows_together(const omm_compute *c) {
     enum { M = 66, K = 64 };
@@ -504,6 +532,8 @@ int main(void) {
         norm_overflows(&c);
         exp_at_its_ends(&c);
         q8_rows_together(&c);
+        q8_pieces(&c, 3);
+        q8_pieces(&c, 5);
         tokens_by_definition(&c);
         chunks_by_definition(&c);
         strides_by_definition(&c);

@@ -547,14 +547,25 @@ QUANT_FORMATS(Q8_FORMAT)
                         q8_tile_##F##_2, Q8_TILE_4_NAME(F), q8_tile_##F##_all},
 static const q8_format s_q8_formats[OMM_FORMAT_COUNT] = {QUANT_FORMATS(Q8_FORMAT_NAME)};
 
-/* Weights that are unpacked next, the same piece of some strips.  They are asked for while tokens pass, a few lines a
- * tile. */
+/* Weights that are unpacked later: the same columns of some strips.  They are asked for while tokens pass, a few
+ * lines a tile. */
 typedef struct q8_next {
     const uint8_t *at;
-    size_t bytes, strip_bytes, strips; /* of a piece; from strip to strip */
+    size_t bytes, strip_bytes, strips; /* bytes: of one strip's columns */
 } q8_next;
 
-/* The first `bytes` behind `done` of each piece. */
+/* Columns from k on of strips s and those beside it, as many as a tile has; none from s1 on. */
+static q8_next q8_next_of(const omm_matrix *w, size_t k, size_t s, size_t s1) {
+    const quant_layout *l = &QUANT_LAYOUT[w->format];
+    const size_t columns = min_size(Q8_COLUMNS, w->cols - k);
+    if (s >= s1) return (q8_next){0};
+    return (q8_next){.at = w->data + s * w->strip_bytes + k / l->block * quant_block_bytes(l),
+                     .bytes = columns / l->block * quant_block_bytes(l),
+                     .strip_bytes = w->strip_bytes,
+                     .strips = min_size(SIMD_Q8_STRIPS, s1 - s)};
+}
+
+/* The `bytes` behind the first `done` of each strip. */
 static void q8_next_ask(const q8_next *next, size_t done, size_t bytes) {
     for (size_t i = 0; i < next->strips; i++)
         for (size_t line = done; line < min_size(done + bytes, next->bytes); line += 64)
@@ -591,42 +602,26 @@ static void q8_tokens(const q8_format *format, q8_tile tile, const q8_next *next
     }
 }
 
-/* Bytes of `columns` of a strip. */
-static size_t q8_bytes(const omm_matrix *w, size_t columns) {
-    const quant_layout *l = &QUANT_LAYOUT[w->format];
-    return columns / l->block * quant_block_bytes(l);
-}
-
-/* Tokens m0 .. m1 of strips s .. s + count, of which `after` follow: at most Q8_TOKENS, Q8_GROUP. */
+/* Tokens m0 .. m1 (at most Q8_TOKENS) of strips s .. s + count (at most Q8_GROUP), after which those up to s1 come. */
 static void q8_strips(q8_tile tile, float *y, const omm_matrix *w, q8_work *work, size_t m0,
-                      size_t m1, size_t s, size_t count, size_t after) {
+                      size_t m1, size_t s, size_t count, size_t s1) {
     const q8_format *format = &s_q8_formats[w->format];
-    const uint8_t *strips = w->data + s * w->strip_bytes;
+    const size_t end = min_size((s + count) * VL, w->rows);
     for (tile.k0 = 0; tile.k0 < w->cols; tile.k0 += tile.kc) {
         tile.kc = min_size(Q8_COLUMNS, w->cols - tile.k0);
         tile.first = tile.k0 == 0;
         tile.last = tile.k0 + tile.kc == w->cols;
         for (size_t i = 0; i < count; i++)
-            format->unpack(&work->panels[i], strips + i * w->strip_bytes, tile.k0, tile.kc);
+            format->unpack(&work->panels[i], w->data + (s + i) * w->strip_bytes, tile.k0, tile.kc);
         format->starts(work->starts, tile.x, m0, m1 - m0, tile.k0, tile.kc);
-        q8_next next = {.at = strips + q8_bytes(w, tile.k0 + tile.kc),
-                        .bytes = q8_bytes(w, min_size(Q8_COLUMNS, w->cols - tile.k0 - tile.kc)),
-                        .strip_bytes = w->strip_bytes,
-                        .strips = count};
-        if (tile.last) {
-            next.at = strips + count * w->strip_bytes;
-            next.bytes = q8_bytes(w, min_size(Q8_COLUMNS, w->cols));
-            next.strips = after;
-        }
         for (size_t i = 0; i < count; i += SIMD_Q8_STRIPS) {
-            q8_next share = next; /* strips of it that this tile asks for */
-            share.at += min_size(i, next.strips) * next.strip_bytes;
-            share.strips = min_size(SIMD_Q8_STRIPS, next.strips - min_size(i, next.strips));
+            const q8_next next = tile.last ? q8_next_of(w, 0, s + count + i, s1)
+                                           : q8_next_of(w, tile.k0 + tile.kc, s + i, s + count);
             tile.w = work->panels + i;
             tile.sums = work->sums[i / SIMD_Q8_STRIPS];
             tile.y = y + m0 * w->rows + (s + i) * VL;
-            tile.rows = w->rows - (s + i) * VL;
-            q8_tokens(format, tile, &share, m0, m1);
+            tile.rows = end - (s + i) * VL;
+            q8_tokens(format, tile, &next, m0, m1);
         }
     }
 }
@@ -641,9 +636,7 @@ static void kernel_q8_linear(float *y, const omm_q8_rows *x, const omm_matrix *w
     const size_t step = q8_tokens_step(m1 - m0);
     const q8_tile tile = {.ldy = w->rows, .starts = work->starts, .x = x};
     for (size_t m = m0; m < m1; m += step)
-        for (size_t s = s0; s < s1; s += Q8_GROUP) {
-            const size_t count = min_size(Q8_GROUP, s1 - s);
-            q8_strips(tile, y, w, work, m, min_size(m + step, m1), s, count,
-                      min_size(Q8_GROUP, s1 - s - count));
-        }
+        for (size_t s = s0; s < s1; s += Q8_GROUP)
+            q8_strips(tile, y, w, work, m, min_size(m + step, m1), s, min_size(Q8_GROUP, s1 - s),
+                      s1);
 }
