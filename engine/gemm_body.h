@@ -85,8 +85,8 @@ typedef void (*quant_load_fn)(float *out, const uint8_t *strip, size_t column);
         SIMD_UNROLL for (size_t j = 0; j < VL; j++) vf_store(out + j * VL, r[j]);                  \
     }
 QUANT_FORMATS(QUANT_LOAD)
-#define QUANT_LOAD_NAME(F) [OMM_FORMAT_##F] = quant_load_##F,
-static const quant_load_fn s_quant_load[OMM_FORMAT_COUNT] = {QUANT_FORMATS(QUANT_LOAD_NAME)};
+#define QUANT_LOAD_NAME(F, K) [OMM_FORMAT_##F] = quant_load_##K,
+static const quant_load_fn s_quant_load[OMM_FORMAT_COUNT] = {QUANT_KERNELS(QUANT_LOAD_NAME)};
 
 /* out[16][16] = columns `column` .. + 16 of the strip, lane = row; column is a multiple of 16. */
 SIMD_INLINE void load16(float *out, const omm_matrix *w, const uint8_t *strip, size_t column) {
@@ -385,6 +385,21 @@ SIMD_INLINE void gemv_quant(const omm_format format, const int count, vf *acc, c
     }
 }
 
+/* The same for one strip, unpacked by what is there for panels. */
+static void gemv_quant_one(float *y, const float *x, const omm_matrix *w, bool accumulate,
+                           size_t s) {
+    const uint8_t *strip = w->data + s * w->strip_bytes;
+    const size_t left = w->rows - s * VL;
+    float values[VL * VL];
+    vf acc = accumulate ? vf_load_n(y + s * VL, left) : vf_zero();
+    for (size_t k = 0; k < w->cols; k += VL) {
+        s_quant_load[w->format](values, strip, k);
+        for (size_t j = 0; j < VL; j++)
+            acc = vf_fma(vf_set1(x[k + j]), vf_load(values + j * VL), acc);
+    }
+    vf_store_n(y + s * VL, acc, left);
+}
+
 SIMD_INLINE void gemv_strips(const omm_format format, const int count, float *y, const float *x,
                              const omm_matrix *w, bool accumulate, size_t s) {
     vf acc[SIMD_GEMV];
@@ -440,17 +455,17 @@ typedef void (*gemv_fn)(float *y, const float *x, const omm_matrix *w, bool accu
         size_t s = s0;                                                                             \
         for (; s + SIMD_GEMV_QUANT <= s1; s += SIMD_GEMV_QUANT)                                    \
             gemv_strips(OMM_FORMAT_##F, SIMD_GEMV_QUANT, y, x, w, accumulate, s);                  \
-        for (; s < s1; s++) gemv_strips(OMM_FORMAT_##F, 1, y, x, w, accumulate, s);                \
+        for (; s < s1; s++) gemv_quant_one(y, x, w, accumulate, s);                                \
     }
-#define GEMV_NAME(F) [OMM_FORMAT_##F] = gemv_##F,
+#define GEMV_NAME(F, K) [OMM_FORMAT_##F] = gemv_##K,
 
 GEMV(F32)
 GEMV(F16)
 GEMV(BF16)
 QUANT_FORMATS(GEMV_QUANT)
 
-static const gemv_fn s_gemv[OMM_FORMAT_COUNT] = {GEMV_NAME(F32) GEMV_NAME(F16) GEMV_NAME(BF16)
-                                                     QUANT_FORMATS(GEMV_NAME)};
+static const gemv_fn s_gemv[OMM_FORMAT_COUNT] = {
+    GEMV_NAME(F32, F32) GEMV_NAME(F16, F16) GEMV_NAME(BF16, BF16) QUANT_KERNELS(GEMV_NAME)};
 
 static void kernel_gemv(float *y, const float *x, const omm_matrix *w, bool accumulate, size_t s0,
                         size_t s1) {

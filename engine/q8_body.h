@@ -110,11 +110,11 @@ SIMD_INLINE int q8_parts(const omm_format format) {
     return QUANT_LAYOUT[format].sub == VL ? 2 : 1;
 }
 
-/* What the product of a sub-block starts with, so that the bias goes away. */
-SIMD_INLINE vi q8_start(const omm_format format, const omm_q8_rows *x, size_t at, const int h) {
-    const int bias = q8_bias(format);
+/* What the product of a sub-block starts with, so that `bias` goes away. */
+SIMD_INLINE vi q8_start(const int parts, const int bias, const omm_q8_rows *x, size_t at,
+                        const int h) {
     if (bias == 0) return vi_set1(0);
-    return vi_dot_s16(vi_set1(0), q8_halves(q8_parts(format), h, -bias),
+    return vi_dot_s16(vi_set1(0), q8_halves(parts, h, -bias),
                       vi_four((const int8_t *)(const void *)(x->sums + 2 * at)));
 }
 
@@ -181,7 +181,7 @@ SIMD_INLINE void q8_few_chunk(const omm_format format, const int nt, const int n
             quant_scale(format, &scale[s], &min[s], block + (size_t)s * strip_bytes, sub);
         }
         Q8_FEW_EACH_TOKEN {
-            const vi start = q8_start(format, x, at + (size_t)t, h);
+            const vi start = q8_start(parts, q8_bias(format), x, at + (size_t)t, h);
             Q8_FEW_EACH_STRIP dot[s][t] = start;
         }
         q8_run(format, nt, ns, 8 / parts, dot, chunk, strip_bytes, x->q + at * OMM_QUANT_BLOCK,
@@ -262,44 +262,65 @@ typedef void (*q8_few_fn)(float *y, const omm_q8_rows *x, const omm_matrix *w, s
         float *y, const omm_q8_rows *x, const omm_matrix *w, size_t m, size_t s) {                 \
         q8_few(OMM_FORMAT_##F, NT, NS, y, x, w, m, s);                                             \
     }
-/* Of 2^i tokens, so many strips: [i].  Measured; more registers hold more. */
+/* Products of 2^i tokens by so many strips: [i]. */
+typedef struct q8_few_form {
+    q8_few_fn run;
+    size_t strips;
+} q8_few_form;
+
+#define Q8_FORM(F, NT, NS)                                                                         \
+    { q8_few_##F##_##NT##_##NS, NS }
+#define Q8_FORMS(F, ...)                                                                           \
+    static const q8_few_form s_q8_few_##F[2][4] = {{Q8_APART(F)}, {__VA_ARGS__}};
+/* One strip after the other, or several side by side: so many as was measured, more registers hold more.  Formats that are
+ * seldom met have several for one token alone: the others take a compiler longer than all the rest of a format. */
+#define Q8_FEW_APART(F) Q8_FEW(F, 1, 1) Q8_FEW(F, 2, 1) Q8_FEW(F, 4, 1)
 #if OMM_SIMD == OMM_SIMD_AVX512
-static const uint8_t s_q8_few_strips[4] = {4, 4, 4, 2};
-#define Q8_FEW_ALL(F)                                                                              \
-    Q8_FEW(F, 1, 1)                                                                                \
-    Q8_FEW(F, 2, 1)                                                                                \
-    Q8_FEW(F, 4, 1)                                                                                \
-    Q8_FEW(F, 8, 1) Q8_FEW(F, 1, 4) Q8_FEW(F, 2, 4) Q8_FEW(F, 4, 4) Q8_FEW(F, 8, 2)
-#define Q8_FEW_NAMES(F)                                                                            \
-    {q8_few_##F##_1_1, q8_few_##F##_2_1, q8_few_##F##_4_1, q8_few_##F##_8_1},                      \
-        {q8_few_##F##_1_4, q8_few_##F##_2_4, q8_few_##F##_4_4, q8_few_##F##_8_2},
+#define Q8_APART(F) Q8_FORM(F, 1, 1), Q8_FORM(F, 2, 1), Q8_FORM(F, 4, 1), Q8_FORM(F, 8, 1)
+#define Q8_SELDOM(F)                                                                               \
+    Q8_FEW_APART(F)                                                                                \
+    Q8_FEW(F, 8, 1)                                                                                \
+    Q8_FEW(F, 1, 4)                                                                                \
+    Q8_FORMS(F, Q8_FORM(F, 1, 4), Q8_FORM(F, 2, 1), Q8_FORM(F, 4, 1), Q8_FORM(F, 8, 1))
+#define Q8_OFTEN(F)                                                                                \
+    Q8_FEW_APART(F)                                                                                \
+    Q8_FEW(F, 8, 1)                                                                                \
+    Q8_FEW(F, 1, 4)                                                                                \
+    Q8_FEW(F, 2, 4)                                                                                \
+    Q8_FEW(F, 4, 4)                                                                                \
+    Q8_FEW(F, 8, 2)                                                                                \
+    Q8_FORMS(F, Q8_FORM(F, 1, 4), Q8_FORM(F, 2, 4), Q8_FORM(F, 4, 4), Q8_FORM(F, 8, 2))
 #elif OMM_SIMD == OMM_SIMD_AVX2
-static const uint8_t s_q8_few_strips[4] = {4, 2, 1};
-#define Q8_FEW_ALL(F)                                                                              \
-    Q8_FEW(F, 1, 1) Q8_FEW(F, 2, 1) Q8_FEW(F, 4, 1) Q8_FEW(F, 1, 4) Q8_FEW(F, 2, 2)
-#define Q8_FEW_NAMES(F)                                                                            \
-    {q8_few_##F##_1_1, q8_few_##F##_2_1, q8_few_##F##_4_1},                                        \
-        {q8_few_##F##_1_4, q8_few_##F##_2_2, q8_few_##F##_4_1},
+#define Q8_APART(F) Q8_FORM(F, 1, 1), Q8_FORM(F, 2, 1), Q8_FORM(F, 4, 1)
+#define Q8_SELDOM(F)                                                                               \
+    Q8_FEW_APART(F)                                                                                \
+    Q8_FEW(F, 1, 4)                                                                                \
+    Q8_FORMS(F, Q8_FORM(F, 1, 4), Q8_FORM(F, 2, 1), Q8_FORM(F, 4, 1))
+#define Q8_OFTEN(F)                                                                                \
+    Q8_FEW_APART(F)                                                                                \
+    Q8_FEW(F, 1, 4)                                                                                \
+    Q8_FEW(F, 2, 2)                                                                                \
+    Q8_FORMS(F, Q8_FORM(F, 1, 4), Q8_FORM(F, 2, 2), Q8_FORM(F, 4, 1))
 #else
-static const uint8_t s_q8_few_strips[4] = {1, 1, 1};
-#define Q8_FEW_ALL(F) Q8_FEW(F, 1, 1) Q8_FEW(F, 2, 1) Q8_FEW(F, 4, 1)
-#define Q8_FEW_NAMES(F) {q8_few_##F##_1_1, q8_few_##F##_2_1, q8_few_##F##_4_1},
+#define Q8_APART(F) Q8_FORM(F, 1, 1), Q8_FORM(F, 2, 1), Q8_FORM(F, 4, 1)
+#define Q8_SELDOM(F) Q8_FEW_APART(F) Q8_FORMS(F, Q8_APART(F))
+#define Q8_OFTEN(F) Q8_SELDOM(F)
 #endif
-QUANT_FORMATS(Q8_FEW_ALL)
-/* Of 2^i tokens, of one strip or of several: [together][i]. */
-#define Q8_FEW_ROW(F) [OMM_FORMAT_##F] = {Q8_FEW_NAMES(F)},
-static const q8_few_fn s_q8_few[OMM_FORMAT_COUNT][2][4] = {QUANT_FORMATS(Q8_FEW_ROW)};
+QUANT_OFTEN(Q8_OFTEN)
+QUANT_SELDOM(Q8_SELDOM)
+#define Q8_FEW_NAME(F, K) [OMM_FORMAT_##F] = s_q8_few_##K,
+/* Of one strip, of several: [format][together][i]. */
+static const q8_few_form (*const s_q8_few[OMM_FORMAT_COUNT])[4] = {QUANT_KERNELS(Q8_FEW_NAME)};
 
 /* Tokens m0 .. m1 of strips s .. s + count, one or SIMD_Q8_FEW_STRIPS: later tokens find them in the first or second
  * cache. */
 static void q8_few_tokens(float *y, const omm_q8_rows *x, const omm_matrix *w, size_t m0, size_t m1,
                           size_t s, size_t count) {
-    const q8_few_fn *few = s_q8_few[w->format][count > 1];
+    const q8_few_form *forms = s_q8_few[w->format][count > 1];
     unsigned i = SIMD_Q8_FEW == 8 ? 3 : 2;
     for (size_t m = m0; m < m1; m += (size_t)1 << i) {
         while ((size_t)1 << i > m1 - m) i--;
-        const size_t step = count > 1 ? s_q8_few_strips[i] : 1;
-        for (size_t k = 0; k < count; k += step) few[i](y, x, w, m, s + k);
+        for (size_t k = 0; k < count; k += forms[i].strips) forms[i].run(y, x, w, m, s + k);
     }
 }
 
@@ -353,8 +374,8 @@ SIMD_INLINE void q8_unpack(const omm_format format, q8_panel *out, const uint8_t
 #define Q8_STARTS (Q8_TOKENS + VL)
 
 /* out[sub-blocks][Q8_STARTS]: q8_start of `count` tokens from m on, columns k0 .. k0 + kc. */
-SIMD_INLINE void q8_starts_of(const omm_format format, int32_t *out, const omm_q8_rows *x, size_t m,
-                              size_t count, size_t k0, size_t kc) {
+static void q8_starts(const omm_format format, int32_t *out, const omm_q8_rows *x, size_t m,
+                      size_t count, size_t k0, size_t kc) {
     if (!SIMD_Q8_STARTS_APART || q8_bias(format) == 0) return;
     const int parts = q8_parts(format), bias = q8_bias(format);
     for (size_t k = k0; k < k0 + kc; k += OMM_QUANT_BLOCK) {
@@ -378,6 +399,7 @@ typedef struct q8_tile {
     float *sums;      /* [tokens][Q8_TILE_ROWS] */
     const q8_panel *w;
     const int32_t *starts; /* [sub-blocks][Q8_STARTS], at token m */
+    int bias;              /* where starts do not lie apart */
     const omm_q8_rows *x;
     size_t m, k0, kc;
     bool first, last; /* block of columns */
@@ -478,8 +500,9 @@ SIMD_INLINE void q8_tile_minima(const omm_format format, const int nt, q8_floats
 /* What the products of sub-block j, which is h of its 32 columns, start with for token t. */
 SIMD_INLINE vi q8_tile_start(const omm_format format, const q8_tile *tile, size_t j, const int h,
                              size_t at, size_t t) {
-    if (!SIMD_Q8_STARTS_APART || q8_bias(format) == 0) return q8_start(format, tile->x, at + t, h);
-    return vi_set1(tile->starts[j * Q8_STARTS + t]);
+    if (q8_bias(format) == 0) return vi_set1(0);
+    return SIMD_Q8_STARTS_APART ? vi_set1(tile->starts[j * Q8_STARTS + t])
+                                : q8_start(q8_parts(format), tile->bias, tile->x, at + t, h);
 }
 
 SIMD_INLINE void q8_tile_of(const omm_format format, const int nt, const q8_tile *tile) {
@@ -506,16 +529,13 @@ SIMD_INLINE void q8_tile_of(const omm_format format, const int nt, const q8_tile
     q8_tile_store(nt, acc, tile);
 }
 
-/* What one format brings: unpacking, starts, and tiles of 1, 2, 4 and SIMD_Q8_TOKENS tokens. */
-typedef struct q8_format {
-    void (*unpack)(q8_panel *out, const uint8_t *strip, size_t k0, size_t kc);
-    void (*starts)(int32_t *out, const omm_q8_rows *x, size_t m, size_t count, size_t k0,
-                   size_t kc);
-    void (*tile_1)(const q8_tile *tile);
-    void (*tile_2)(const q8_tile *tile);
-    void (*tile_4)(const q8_tile *tile);
-    void (*tile_all)(const q8_tile *tile);
-} q8_format;
+/* Tiles of 1, 2, 4 and SIMD_Q8_TOKENS tokens. */
+typedef struct q8_tiles {
+    void (*of_1)(const q8_tile *tile);
+    void (*of_2)(const q8_tile *tile);
+    void (*of_4)(const q8_tile *tile); /* only where tiles are larger than 4 */
+    void (*of_all)(const q8_tile *tile);
+} q8_tiles;
 
 #define Q8_TILE(F, NAME, NT)                                                                       \
     static __attribute__((noinline)) void q8_tile_##F##_##NAME(const q8_tile *tile) {              \
@@ -528,24 +548,54 @@ typedef struct q8_format {
 #define Q8_TILE_4(F)
 #define Q8_TILE_4_NAME(F) NULL
 #endif
-#define Q8_FORMAT(F)                                                                               \
-    static __attribute__((noinline)) void q8_unpack_##F(q8_panel *out, const uint8_t *strip,       \
-                                                        size_t k0, size_t kc) {                    \
-        q8_unpack(OMM_FORMAT_##F, out, strip, k0, kc);                                             \
-    }                                                                                              \
-    static __attribute__((noinline)) void q8_starts_##F(                                           \
-        int32_t *out, const omm_q8_rows *x, size_t m, size_t count, size_t k0, size_t kc) {        \
-        q8_starts_of(OMM_FORMAT_##F, out, x, m, count, k0, kc);                                    \
-    }                                                                                              \
+#define Q8_TILES_OF(F)                                                                             \
     Q8_TILE(F, 1, 1)                                                                               \
     Q8_TILE(F, 2, 2)                                                                               \
     Q8_TILE_4(F)                                                                                   \
-    Q8_TILE(F, all, SIMD_Q8_TOKENS)
-QUANT_FORMATS(Q8_FORMAT)
-#define Q8_FORMAT_NAME(F)                                                                          \
-    [OMM_FORMAT_##F] = {q8_unpack_##F,   q8_starts_##F,     q8_tile_##F##_1,                       \
-                        q8_tile_##F##_2, Q8_TILE_4_NAME(F), q8_tile_##F##_all},
-static const q8_format s_q8_formats[OMM_FORMAT_COUNT] = {QUANT_FORMATS(Q8_FORMAT_NAME)};
+    Q8_TILE(F, all, SIMD_Q8_TOKENS)                                                                \
+    static const q8_tiles s_q8_tiles_##F = {q8_tile_##F##_1, q8_tile_##F##_2, Q8_TILE_4_NAME(F),   \
+                                            q8_tile_##F##_all};
+/* Of what is unpacked, bytes, sub-blocks and minima remain: formats in which these are alike share tiles. */
+Q8_TILES_OF(Q8_0)
+Q8_TILES_OF(Q4_0)
+Q8_TILES_OF(Q4_1)
+Q8_TILES_OF(Q5_0)
+Q8_TILES_OF(Q5_1)
+Q8_TILES_OF(Q2_K)
+Q8_TILES_OF(Q3_K)
+Q8_TILES_OF(Q6_K)
+
+/* What one format brings. */
+typedef struct q8_format {
+    void (*unpack)(q8_panel *out, const uint8_t *strip, size_t k0, size_t kc);
+    const q8_tiles *tiles;
+} q8_format;
+
+#define Q8_UNPACK(F)                                                                               \
+    static __attribute__((noinline)) void q8_unpack_##F(q8_panel *out, const uint8_t *strip,       \
+                                                        size_t k0, size_t kc) {                    \
+        q8_unpack(OMM_FORMAT_##F, out, strip, k0, kc);                                             \
+    }
+QUANT_FORMATS(Q8_UNPACK)
+#define Q8_FORMAT(F, UNPACK, TILES) [OMM_FORMAT_##F] = {q8_unpack_##UNPACK, &s_q8_tiles_##TILES},
+static const q8_format s_q8_formats[OMM_FORMAT_COUNT] = {
+    /* clang-format off */
+    Q8_FORMAT(Q8_0, Q8_0, Q8_0)
+    Q8_FORMAT(Q4_0, Q4_0, Q4_0)
+    Q8_FORMAT(Q4_1, Q4_1, Q4_1)
+    Q8_FORMAT(Q5_0, Q5_0, Q5_0)
+    Q8_FORMAT(Q5_1, Q5_1, Q5_1)
+    Q8_FORMAT(IQ4_NL, IQ4_NL, Q8_0)
+    Q8_FORMAT(Q2_K, Q2_K, Q2_K)
+    Q8_FORMAT(Q3_K, Q3_K, Q3_K)
+    Q8_FORMAT(Q4_K, Q4_K, Q4_1)
+    Q8_FORMAT(Q5_K, Q5_K, Q5_1)
+    Q8_FORMAT(Q6_K, Q6_K, Q6_K)
+    Q8_FORMAT(IQ4_XS, IQ4_XS, Q8_0)
+    Q8_FORMAT(TQ1_0, TQ1_0, Q4_0)
+    Q8_FORMAT(TQ2_0, TQ1_0, Q4_0)
+    /* clang-format on */
+};
 
 /* Weights that are unpacked later: the same columns of some strips.  They are asked for while tokens pass, a few
  * lines a tile. */
@@ -573,10 +623,10 @@ static void q8_next_ask(const q8_next *next, size_t done, size_t bytes) {
 }
 
 /* Tokens m0 .. m1 of one block of columns; y, sums and starts of the tile are those of token m0. */
-static void q8_tokens(const q8_format *format, q8_tile tile, const q8_next *next, size_t m0,
+static void q8_tokens(const q8_tiles *tiles, q8_tile tile, const q8_next *next, size_t m0,
                       size_t m1) {
-    const size_t tiles = (m1 - m0) / SIMD_Q8_TOKENS;
-    const size_t step = tiles ? (next->bytes / tiles + 63) / 64 * 64 : 0;
+    const size_t count = (m1 - m0) / SIMD_Q8_TOKENS;
+    const size_t step = count ? (next->bytes / count + 63) / 64 * 64 : 0;
     size_t done = 0;
     for (size_t m = m0, nt = 0; m < m1; m += nt) {
         const size_t left = m1 - m;
@@ -585,16 +635,16 @@ static void q8_tokens(const q8_format *format, q8_tile tile, const q8_next *next
         done += step;
         if (left >= SIMD_Q8_TOKENS) {
             nt = SIMD_Q8_TOKENS;
-            format->tile_all(&tile);
-        } else if (left >= 4) { /* only where tiles are larger than 4 */
+            tiles->of_all(&tile);
+        } else if (left >= 4) {
             nt = 4;
-            format->tile_4(&tile);
+            tiles->of_4(&tile);
         } else if (left >= 2) {
             nt = 2;
-            format->tile_2(&tile);
+            tiles->of_2(&tile);
         } else {
             nt = 1;
-            format->tile_1(&tile);
+            tiles->of_1(&tile);
         }
         tile.y += nt * tile.ldy;
         tile.sums += nt * Q8_TILE_ROWS;
@@ -613,7 +663,7 @@ static void q8_strips(q8_tile tile, float *y, const omm_matrix *w, q8_work *work
         tile.last = tile.k0 + tile.kc == w->cols;
         for (size_t i = 0; i < count; i++)
             format->unpack(&work->panels[i], w->data + (s + i) * w->strip_bytes, tile.k0, tile.kc);
-        format->starts(work->starts, tile.x, m0, m1 - m0, tile.k0, tile.kc);
+        q8_starts(w->format, work->starts, tile.x, m0, m1 - m0, tile.k0, tile.kc);
         for (size_t i = 0; i < count; i += SIMD_Q8_STRIPS) {
             const q8_next next = tile.last ? q8_next_of(w, 0, s + count + i, s1)
                                            : q8_next_of(w, tile.k0 + tile.kc, s + i, s + count);
@@ -621,7 +671,7 @@ static void q8_strips(q8_tile tile, float *y, const omm_matrix *w, q8_work *work
             tile.sums = work->sums[i / SIMD_Q8_STRIPS];
             tile.y = y + m0 * w->rows + (s + i) * VL;
             tile.rows = end - (s + i) * VL;
-            q8_tokens(format, tile, &next, m0, m1);
+            q8_tokens(format->tiles, tile, &next, m0, m1);
         }
     }
 }
@@ -634,7 +684,8 @@ static void kernel_q8_linear(float *y, const omm_q8_rows *x, const omm_matrix *w
         return;
     }
     const size_t step = q8_tokens_step(m1 - m0);
-    const q8_tile tile = {.ldy = w->rows, .starts = work->starts, .x = x};
+    const q8_tile tile = {
+        .ldy = w->rows, .starts = work->starts, .bias = q8_bias(w->format), .x = x};
     for (size_t m = m0; m < m1; m += step)
         for (size_t s = s0; s < s1; s += Q8_GROUP)
             q8_strips(tile, y, w, work, m, min_size(m + step, m1), s, min_size(Q8_GROUP, s1 - s),

@@ -4,12 +4,23 @@
  * on it fold away and what is left is the loads, shifts and masks of that format.
  */
 
-/* X(format) for every quantised one. */
-#define QUANT_FORMATS(X)                                                                           \
-    X(Q8_0)                                                                                        \
-    X(Q4_0)                                                                                        \
-    X(Q4_1)                                                                                        \
-    X(Q5_0) X(Q5_1) X(IQ4_NL) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_XS) X(TQ1_0) X(TQ2_0)
+/* X(format) for every quantised one whose strips are like no other's: those that most models have, and the rest. */
+#define QUANT_OFTEN(X) X(Q8_0) X(Q4_0) X(Q4_K) X(Q5_K) X(Q6_K)
+#define QUANT_SELDOM(X) X(Q4_1) X(Q5_0) X(Q5_1) X(IQ4_NL) X(Q2_K) X(Q3_K) X(IQ4_XS) X(TQ1_0)
+#define QUANT_FORMATS(X) QUANT_OFTEN(X) QUANT_SELDOM(X)
+/* X(format, whose kernels it has): strips of TQ2_0 hold what those of TQ1_0 do. */
+#define QUANT_KERNELS(X)                                                                           \
+    X(Q8_0, Q8_0)                                                                                  \
+    X(Q4_0, Q4_0)                                                                                  \
+    X(Q4_K, Q4_K)                                                                                  \
+    X(Q5_K, Q5_K)                                                                                  \
+    X(Q6_K, Q6_K)                                                                                  \
+    X(Q4_1, Q4_1)                                                                                  \
+    X(Q5_0, Q5_0)                                                                                  \
+    X(Q5_1, Q5_1)                                                                                  \
+    X(IQ4_NL, IQ4_NL)                                                                              \
+    X(Q2_K, Q2_K)                                                                                  \
+    X(Q3_K, Q3_K) X(IQ4_XS, IQ4_XS) X(TQ1_0, TQ1_0) X(TQ2_0, TQ1_0)
 
 /* Bits of a plane are moved from where they lie to where they belong in each byte. */
 SIMD_INLINE vi quant_bits(vi v, const int from, const int to, const int mask) {
