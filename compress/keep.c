@@ -13,10 +13,10 @@ static uint32_t magnitude_bits(float v) {
     return omm_f32_to_bits(v) & 0x7fffffffu;
 }
 
-/* The bucket that holds the entry ranked `rank` from the top (1 is the largest); `rank` becomes
- * its rank within the bucket. */
-static uint32_t bucket_of_rank(const uint32_t *counts, uint32_t buckets, size_t *rank) {
-    uint32_t b = buckets - 1;
+/* The bucket that holds the entry ranked `rank` from the top (1 is the largest), which is none above
+ * `highest`; `rank` becomes its rank within the bucket. */
+static uint32_t bucket_of_rank(const uint32_t *counts, uint32_t highest, size_t *rank) {
+    uint32_t b = highest;
     while (counts[b] < *rank) {
         OMM_ASSERT(b > 0); /* a rank is at most the number of entries */
         *rank -= counts[b];
@@ -25,20 +25,25 @@ static uint32_t bucket_of_rank(const uint32_t *counts, uint32_t buckets, size_t 
     return b;
 }
 
-/* Magnitude bits of the k-th largest entry; `ties` is how many entries equal to it are kept. */
+/* Magnitude bits of the k-th largest entry; `ties` is how many entries equal to it are kept.  `counts` are zeros. */
 static uint32_t threshold_bits(size_t *ties, uint32_t *counts, const float *values, size_t n,
                                size_t k) {
+    const uint32_t low_mask = (1u << LOW_BITS) - 1;
+    uint32_t highest = 0;
     size_t rank = k;
-    memset(counts, 0, HIGH_BUCKETS * sizeof *counts);
-    for (size_t i = 0; i < n; i++) counts[magnitude_bits(values[i]) >> LOW_BITS]++;
-    uint32_t high = bucket_of_rank(counts, HIGH_BUCKETS, &rank);
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t bucket = magnitude_bits(values[i]) >> LOW_BITS;
+        counts[bucket]++;
+        if (bucket > highest) highest = bucket;
+    }
+    const uint32_t high = bucket_of_rank(counts, highest, &rank);
 
-    memset(counts, 0, HIGH_BUCKETS * sizeof *counts);
+    memset(counts, 0, (low_mask + 1) * sizeof *counts);
     for (size_t i = 0; i < n; i++) {
         uint32_t bits = magnitude_bits(values[i]);
-        if (bits >> LOW_BITS == high) counts[bits & ((1u << LOW_BITS) - 1)]++;
+        if (bits >> LOW_BITS == high) counts[bits & low_mask]++;
     }
-    uint32_t low = bucket_of_rank(counts, 1u << LOW_BITS, &rank);
+    const uint32_t low = bucket_of_rank(counts, low_mask, &rank);
     *ties = rank;
     return high << LOW_BITS | low;
 }

@@ -123,39 +123,57 @@ static void quants_by_definition(int8_t q[32], float *d, const float *x) {
     for (int i = 0; i < 32; i++) q[i] = (int8_t)lrintf(x[i] * inverse);
 }
 
-/* `m` tokens, once in one call and once in calls of `split`. */
+/* Each block is unpacked once, for all of the `m` tokens. */
+static void products_by_definition(float *y, const rows_layout *l, omm_bytes bytes, uint32_t n,
+                                   uint32_t k, size_t m, const float *x) {
+    const size_t stride = omm_rows_stride(l->type, k), chunks = k / 32;
+    int8_t *q = omm_alloc(m * k, sizeof *q);
+    float *d = omm_alloc(m * chunks, sizeof *d);
+    CHECK(q && d);
+    for (size_t at = 0; at < m * chunks; at++)
+        quants_by_definition(q + at * 32, &d[at], x + at * 32);
+    for (uint32_t row = 0; row < n; row++) {
+        for (size_t i = 0; i < m; i++) y[i * n + row] = 0.0f;
+        for (uint32_t at = 0; at < k; at += l->block) {
+            rows_block block = {0};
+            rows_unpack(&block, l, bytes.data + row * stride + (size_t)(at / l->block) * l->bytes);
+            for (size_t i = 0; i < m; i++)
+                for (uint32_t j = 0; j < l->block; j += 32) {
+                    const size_t chunk = i * chunks + (at + j) / 32;
+                    y[i * n + row] = chunk_by_definition(y[i * n + row], l, &block, (int)j,
+                                                         q + chunk * 32, d[chunk]);
+                }
+        }
+    }
+    omm_free(q);
+    omm_free(d);
+}
+
+/* `m` tokens in calls of so many, for each of `splits`, which end with 0. */
 static void products_agree(const omm_compute *c, omm_format format, omm_bytes bytes, uint32_t n,
-                           uint32_t k, size_t m, size_t split, const float *x) {
-    const rows_layout *l = rows_layout_of(type_of(format));
-    const size_t stride = omm_rows_stride(l->type, k);
+                           uint32_t k, size_t m, const size_t *splits, const float *x) {
     omm_matrix w = packed(format, n, k, bytes, 1);
-    float *y = battery_floats(3, m * n);
+    float *y = battery_floats(3, m * n), *want = battery_floats(4, m * n);
     omm_q8_rows rows = {0};
     CHECK_OK(omm_q8_rows_init(&rows, m, k));
-    for (size_t i = 0; i < m; i += split) {
-        const size_t part = m - i < split ? m - i : split;
-        omm_q8_quantize(c, &rows, x + i * k, part, k);
-        omm_linear_q8(c, y + i * n, &rows, &w, part);
-    }
-    for (size_t i = 0; i < m; i++)
-        for (uint32_t row = 0; row < n; row++) {
-            float acc = 0.0f;
-            for (uint32_t at = 0; at < k; at += 32) {
-                int8_t q[32];
-                float d = 0.0f;
-                rows_block block = {0};
-                quants_by_definition(q, &d, x + i * k + at);
-                rows_unpack(&block, l,
-                            bytes.data + row * stride + (size_t)(at / l->block) * l->bytes);
-                acc = chunk_by_definition(acc, l, &block, (int)(at % l->block), q, d);
-            }
-            if (!same_bits(&acc, &y[i * n + row], 1))
-                fprintf(stderr, "%s, %s: token %zu row %u: %a, not %a\n", omm_isa_name(c->isa),
-                        omm_format_name(format), i, row, (double)y[i * n + row], (double)acc);
-            CHECK(same_bits(&acc, &y[i * n + row], 1));
+    products_by_definition(want, rows_layout_of(type_of(format)), bytes, n, k, m, x);
+    for (; *splits; splits++) {
+        memset(y, 0xa5, m * n * sizeof *y);
+        for (size_t i = 0; i < m; i += *splits) {
+            const size_t part = m - i < *splits ? m - i : *splits;
+            omm_q8_quantize(c, &rows, x + i * k, part, k);
+            omm_linear_q8(c, y + i * n, &rows, &w, part);
         }
+        for (size_t i = 0; i < m * n; i++) {
+            if (!same_bits(&want[i], &y[i], 1))
+                fprintf(stderr, "%s, %s: token %zu row %zu: %a, not %a\n", omm_isa_name(c->isa),
+                        omm_format_name(format), i / n, i % n, (double)y[i], (double)want[i]);
+            CHECK(same_bits(&want[i], &y[i], 1));
+        }
+    }
     omm_q8_rows_fini(&rows);
     omm_matrix_fini(&w);
+    omm_free(want);
     omm_free(y);
 }
 
@@ -176,9 +194,8 @@ static void extremes_agree(const omm_compute *c, omm_format format, uint8_t fill
         for (int i = 0; i < K; i++) {
             x[m * K + i] = m % 3 == 0 ? 1.0f : m % 3 == 1 || i % 2 == 0 ? -1.0f : 1.0f;
         }
-    products_agree(c, format, bytes, N, K, M, M, x); /* unpacked, in tiles of 6, 4 and 1 */
-    products_agree(c, format, bytes, N, K, 3, 3, x);
-    products_agree(c, format, bytes, N, K, 3, 1, x);
+    products_agree(c, format, bytes, N, K, M, (size_t[]){M, 0}, x); /* in tiles of 6, 4 and 1 */
+    products_agree(c, format, bytes, N, K, 3, (size_t[]){3, 1, 0}, x);
     omm_free(x);
     release(bytes);
 }
@@ -187,9 +204,7 @@ static void formats_agree(const omm_compute *c, omm_format format) {
     enum { N = 53, K = 1280, M = 13 };
     omm_bytes bytes = battery_rows(format, N, K, 7);
     float *x = battery_floats(6, (size_t)M * K);
-    products_agree(c, format, bytes, N, K, M, M, x);
-    products_agree(c, format, bytes, N, K, M, 5, x);
-    products_agree(c, format, bytes, N, K, M, 1, x);
+    products_agree(c, format, bytes, N, K, M, (size_t[]){M, 5, 1, 0}, x);
     omm_free(x);
     release(bytes);
     extremes_agree(c, format, 0xff);

@@ -6,10 +6,11 @@
 #include "omm/gguf.h"
 #include "omm/hash.h"
 #include "omm/mem.h"
-#include "omm/quantise.h"
 #include "omm/session.h"
 #include "omm/tokenizer.h"
 #include "omm_test.h"
+#include "quantise_internal.h"
+#include "synth_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -134,6 +135,18 @@ static void test_tokenizer(void) {
     omm_gguf_close(&g);
 }
 
+/* A file has the types that were planned for it. */
+static void check_types(const omm_gguf *g, const omm_synth_options *o) {
+    synth_plan plan;
+    CHECK_OK(synth_plan_init(&plan, o));
+    CHECK_EQ(g->tensor_count, plan.count);
+    for (size_t i = 0; i < plan.count; i++) {
+        CHECK(strcmp(g->tensors[i].name, plan.tensors[i].name) == 0);
+        CHECK_EQ(g->tensors[i].type, plan.tensors[i].type);
+    }
+    synth_plan_fini(&plan);
+}
+
 static void check_logits(const char *shape, const char *type) {
     static float logits[40 * 512];
     uint32_t ids[40];
@@ -145,6 +158,7 @@ static void check_logits(const char *shape, const char *type) {
     const omm_synth_options o = {.shape = shape, .type = type, .seed = 1, .layers = 1};
     CHECK_OK(omm_synth_write(s_path, &o, NULL, NULL));
     CHECK_OK(omm_gguf_open(&g, s_path));
+    check_types(&g, &o);
     omm_err err = omm_model_load(&model, &g);
     omm_gguf_close(&g);
     CHECK_OK(err);
@@ -176,32 +190,29 @@ static void test_every_shape_and_type(void) {
 /* Q4_K_M is the mix that quantise.h has of the same model. */
 static void test_mix(void) {
     static const char *const shapes[] = {"tiny-llama", "tiny-phi3"};
-    char f32[80], mix[80];
-    snprintf(f32, sizeof f32, "%s/f32.gguf", s_root);
-    snprintf(mix, sizeof mix, "%s/mix.gguf", s_root);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        omm_synth_options o = {.shape = shapes[i], .type = "Q4_K_M", .seed = 1, .layers = 4};
-        omm_gguf made, plain, want;
-        omm_quantise_report report;
+        omm_synth_options o = {.shape = shapes[i], .type = "F32", .seed = 1, .layers = 9};
+        omm_gguf plain;
+        synth_plan made;
+        uint32_t file_type = 0;
         CHECK_OK(omm_synth_write(s_path, &o, NULL, NULL));
-        o.type = "F32";
-        CHECK_OK(omm_synth_write(f32, &o, NULL, NULL));
-        CHECK_OK(omm_gguf_open(&plain, f32));
-        CHECK_OK(omm_quantise_file(mix, &plain, &(omm_quantise_options){.type = "Q4_K_M"}, NULL,
-                                   &report, NULL, NULL));
-        omm_quantise_report_fini(&report);
-        omm_gguf_close(&plain);
-        CHECK_OK(omm_gguf_open(&made, s_path));
-        CHECK_OK(omm_gguf_open(&want, mix));
-        CHECK_EQ(made.tensor_count, want.tensor_count);
-        for (size_t t = 0; t < want.tensor_count; t++) {
-            CHECK(strcmp(made.tensors[t].name, want.tensors[t].name) == 0);
-            if (made.tensors[t].type != want.tensors[t].type)
-                fprintf(stderr, "%s: %s\n", shapes[i], want.tensors[t].name);
-            CHECK_EQ(made.tensors[t].type, want.tensors[t].type);
+        CHECK_OK(omm_gguf_open(&plain, s_path));
+        omm_quantise_tensor *want = omm_alloc(plain.tensor_count, sizeof *want);
+        CHECK(want != NULL);
+        CHECK_OK(
+            quantise_plan(want, &file_type, &plain, &(omm_quantise_options){.type = SYNTH_MIX}));
+        o.type = SYNTH_MIX;
+        CHECK_OK(synth_plan_init(&made, &o));
+        CHECK_EQ(made.count, plain.tensor_count);
+        for (size_t t = 0; t < made.count; t++) {
+            CHECK(strcmp(made.tensors[t].name, want[t].name) == 0);
+            if (made.tensors[t].type != want[t].to)
+                fprintf(stderr, "%s: %s\n", shapes[i], want[t].name);
+            CHECK_EQ(made.tensors[t].type, want[t].to);
         }
-        omm_gguf_close(&made);
-        omm_gguf_close(&want);
+        synth_plan_fini(&made);
+        omm_free(want);
+        omm_gguf_close(&plain);
     }
 }
 

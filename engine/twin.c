@@ -18,7 +18,8 @@ typedef struct twin {
     uint32_t layers, width, ff, heads, kv_heads, dim, rotated, window;
     double eps;
     bool gemma2, gemma3, phi3, smollm3, granite, olmo2, long_rope;
-    double *k, *v; /* of one layer: [LENGTH_MAX][kv_heads * dim] */
+    double *k, *v;    /* of one layer: [LENGTH_MAX][kv_heads * dim] */
+    double **weights; /* of each tensor of the file that was needed */
 } twin;
 
 static const omm_gguf_tensor *tensor(const twin *t, int layer, const char *tail) {
@@ -30,28 +31,40 @@ static const omm_gguf_tensor *tensor(const twin *t, int layer, const char *tail)
     return omm_gguf_find_tensor(t->gguf, name);
 }
 
-static double at(const omm_gguf_tensor *w, size_t index) {
-    if (w->type == OMM_GGML_F32) return (double)omm_get_f32(w->data.data + 4 * index);
-    OMM_ASSERT(w->type == OMM_GGML_Q8_0); /* per 32 values a scale in f16 and 32 integers */
-    const uint8_t *block = w->data.data + index / 32 * 34;
-    return (double)omm_f16_to_f32(omm_get_u16(block)) * (int8_t)block[2 + index % 32];
+/* Of a tensor, from the file once. */
+static const double *weights(const twin *t, const omm_gguf_tensor *w) {
+    OMM_ASSERT(w != NULL && (w->type == OMM_GGML_F32 || w->type == OMM_GGML_Q8_0));
+    double **out = &t->weights[w - t->gguf->tensors];
+    if (*out) return *out;
+    const bool q8 = w->type == OMM_GGML_Q8_0; /* per 32 values a scale in f16 and 32 integers */
+    const size_t count = q8 ? w->data.size / 34 * 32 : w->data.size / 4;
+    *out = omm_alloc(count, sizeof **out);
+    OMM_ASSERT(*out != NULL);
+    for (size_t i = 0; i < count; i++) {
+        const uint8_t *from = w->data.data + (q8 ? i / 32 * 34 : 4 * i);
+        (*out)[i] = q8 ? (double)omm_f16_to_f32(omm_get_u16(from)) * (int8_t)from[2 + i % 32]
+                       : (double)omm_get_f32(from);
+    }
+    return *out;
 }
 
 /* y[rows] = rows first .. of w, times x, plus a bias. */
-static void product(double *y, const omm_gguf_tensor *w, size_t first, size_t rows, const double *x,
-                    const omm_gguf_tensor *bias) {
-    OMM_ASSERT(w != NULL);
+static void product(const twin *t, double *y, const omm_gguf_tensor *w, size_t first, size_t rows,
+                    const double *x, const omm_gguf_tensor *bias) {
+    const double *all = weights(t, w);
     for (size_t r = 0; r < rows; r++) {
-        y[r] = bias ? at(bias, r) : 0.0;
-        for (size_t c = 0; c < w->dims[0]; c++) y[r] += at(w, (first + r) * w->dims[0] + c) * x[c];
+        const double *row = all + (first + r) * w->dims[0];
+        double sum = bias ? weights(t, bias)[r] : 0.0;
+        for (size_t c = 0; c < w->dims[0]; c++) sum += row[c] * x[c];
+        y[r] = sum;
     }
 }
 
 static void norm(const twin *t, double *y, const double *x, const omm_gguf_tensor *w, size_t n) {
+    const double *scale = weights(t, w);
     double sum = 0.0;
-    OMM_ASSERT(w != NULL);
     for (size_t i = 0; i < n; i++) sum += x[i] * x[i];
-    for (size_t i = 0; i < n; i++) y[i] = x[i] / sqrt(sum / (double)n + t->eps) * at(w, i);
+    for (size_t i = 0; i < n; i++) y[i] = x[i] / sqrt(sum / (double)n + t->eps) * scale[i];
 }
 
 static bool is_sliding(const twin *t, int layer) {
@@ -114,14 +127,14 @@ static void qkv(const twin *t, double *q, double *k, double *v, const double *h,
     const size_t qn = (size_t)t->heads * t->dim, kn = (size_t)t->kv_heads * t->dim;
     if (t->phi3) {
         const omm_gguf_tensor *w = tensor(t, layer, "attn_qkv.weight");
-        product(q, w, 0, qn, h, NULL);
-        product(k, w, qn, kn, h, NULL);
-        product(v, w, qn + kn, kn, h, NULL);
+        product(t, q, w, 0, qn, h, NULL);
+        product(t, k, w, qn, kn, h, NULL);
+        product(t, v, w, qn + kn, kn, h, NULL);
         return;
     }
-    product(q, tensor(t, layer, "attn_q.weight"), 0, qn, h, tensor(t, layer, "attn_q.bias"));
-    product(k, tensor(t, layer, "attn_k.weight"), 0, kn, h, tensor(t, layer, "attn_k.bias"));
-    product(v, tensor(t, layer, "attn_v.weight"), 0, kn, h, tensor(t, layer, "attn_v.bias"));
+    product(t, q, tensor(t, layer, "attn_q.weight"), 0, qn, h, tensor(t, layer, "attn_q.bias"));
+    product(t, k, tensor(t, layer, "attn_k.weight"), 0, kn, h, tensor(t, layer, "attn_k.bias"));
+    product(t, v, tensor(t, layer, "attn_v.weight"), 0, kn, h, tensor(t, layer, "attn_v.bias"));
 }
 
 static void heads(const twin *t, double *x, uint32_t count, const omm_gguf_tensor *w, int layer,
@@ -153,7 +166,7 @@ static void attention(const twin *t, double *x, int layer, size_t position) {
     OMM_ASSERT(group > 0);
     for (uint32_t i = 0; i < t->heads; i++)
         attend_head(t, a + (size_t)i * t->dim, q + (size_t)i * t->dim, i / group, layer, position);
-    product(h, tensor(t, layer, "attn_output.weight"), 0, t->width, a, NULL);
+    product(t, h, tensor(t, layer, "attn_output.weight"), 0, t->width, a, NULL);
     add(t, x, h, tensor(t, layer, "post_attention_norm.weight"));
 }
 
@@ -167,10 +180,10 @@ static void feed_forward(const twin *t, double *x, int layer) {
     const omm_gguf_tensor *w = tensor(t, layer, "ffn_up.weight");
     memcpy(h, x, t->width * sizeof *h);
     if (!t->olmo2) norm(t, h, x, tensor(t, layer, "ffn_norm.weight"), t->width);
-    product(gate, t->phi3 ? w : tensor(t, layer, "ffn_gate.weight"), 0, t->ff, h, NULL);
-    product(up, w, t->phi3 ? t->ff : 0, t->ff, h, NULL);
+    product(t, gate, t->phi3 ? w : tensor(t, layer, "ffn_gate.weight"), 0, t->ff, h, NULL);
+    product(t, up, w, t->phi3 ? t->ff : 0, t->ff, h, NULL);
     for (uint32_t i = 0; i < t->ff; i++) gate[i] = activate(t, gate[i]) * up[i];
-    product(h, tensor(t, layer, "ffn_down.weight"), 0, t->width, gate, NULL);
+    product(t, h, tensor(t, layer, "ffn_down.weight"), 0, t->width, gate, NULL);
     add(t, x, h, tensor(t, layer, "post_ffw_norm.weight"));
 }
 
@@ -201,7 +214,7 @@ static void last_layer(const twin *t, double *logits, const double *x) {
     const omm_gguf_tensor *w = tensor(t, -1, "output.weight");
     if (!w) w = tensor(t, -1, "token_embd.weight");
     norm(t, h, x, tensor(t, -1, "output_norm.weight"), t->width);
-    product(logits, w, 0, w->dims[1], h, NULL);
+    product(t, logits, w, 0, w->dims[1], h, NULL);
     const double cap =
         twin_real(t->gguf, t->arch, "final_logit_softcapping", t->gemma2 ? 30.0 : 0.0);
     for (size_t i = 0; t->granite && i < w->dims[1]; i++) logits[i] /= granite(t, "logit_scale");
@@ -215,18 +228,21 @@ void twin_logits(double *out, const omm_gguf *gguf, const uint32_t *ids, size_t 
     double *x = omm_alloc(count * t.width, sizeof *x);
     t.k = omm_alloc((size_t)LENGTH_MAX * t.kv_heads * t.dim, sizeof *t.k);
     t.v = omm_alloc((size_t)LENGTH_MAX * t.kv_heads * t.dim, sizeof *t.v);
-    OMM_ASSERT(x && t.k && t.v && count <= LENGTH_MAX);
+    t.weights = omm_alloc(gguf->tensor_count, sizeof *t.weights);
+    OMM_ASSERT(x && t.k && t.v && t.weights && count <= LENGTH_MAX);
     double scale = t.gemma2 || t.gemma3 ? sqrt((double)t.width) : 1.0;
     if (granite(&t, "embedding_scale") != 0.0) scale = granite(&t, "embedding_scale");
     for (size_t p = 0; p < count; p++)
         for (uint32_t i = 0; i < t.width; i++)
-            x[p * t.width + i] = scale * at(embed, (size_t)ids[p] * t.width + i);
+            x[p * t.width + i] = scale * weights(&t, embed)[(size_t)ids[p] * t.width + i];
     for (int layer = 0; layer < (int)t.layers; layer++)
         for (size_t p = 0; p < count; p++) {
             attention(&t, x + p * t.width, layer, p);
             feed_forward(&t, x + p * t.width, layer);
         }
     for (size_t p = 0; p < count; p++) last_layer(&t, out + p * embed->dims[1], x + p * t.width);
+    for (size_t i = 0; i < gguf->tensor_count; i++) omm_free(t.weights[i]);
+    omm_free(t.weights);
     omm_free(x);
     omm_free(t.k);
     omm_free(t.v);

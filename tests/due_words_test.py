@@ -7,7 +7,7 @@ usage: due_words_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
 import hashlib, json, os, pathlib, re, subprocess, sys, tempfile
 
-from live import Findings, program
+from live import Findings, program, small
 
 SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), program(sys.argv[2:])
 BASE = SOURCE / "scenarios" / "base"
@@ -76,7 +76,8 @@ for old, new, says in (("name: words", "name: a/b", r"s.yaml:2:7: name: 'a/b' is
     found.check(re.search(says, done.stderr), f"{new}: {done.stderr}")
 # What the recipe does to data and rate, and a number of nodes that there is not; nothing of it without need.
 one = SCENARIO.replace("rank: 4", "rank: 4\n  steps: 1\n  warmup_steps: 0\n  batch_tokens: 64").replace(", home-02", "")
-one = one.replace("test: test.jsonl", f"test: {BASE}/test.jsonl").replace(f"{BASE}/train.jsonl", "home.jsonl")
+one += "evaluation: {round_items: 4, generate: false}\n"
+one = one.replace(f"{BASE}/train.jsonl", "home.jsonl")
 (work / "home.jsonl").write_text("".join(line for line in lines if '"home-01"' in line))
 for count, (old, new, says) in enumerate((
         ("rank: 4", "rank: 4", ()),
@@ -92,11 +93,13 @@ for count, (old, new, says) in enumerate((
 done = run("compare", work / "one 0", work / "one 2", code=2)
 found.check(re.search(r"another vocabulary, or a recipe.seq_max that cuts it|judged on .*a recipe.seq_max that leaves some out", done.stderr), f"compare, seq_max: {done.stderr}")
 # Another model than the run's, more steps than a round has: what would be taken, and what was compared.
-run("simulate", SOURCE / "scenarios/processes.yaml", "--out", work / "run", "-q")
-run("simulate", SOURCE / "scenarios/processes.yaml", "--out", work / "run", "-q", code=2)
-done = run("replay", work / "run", "--node", "cafe-02", "--round", 5, "--data", SOURCE / "scenarios", code=2)
+(data := work / "three").mkdir()
+small(data)
+run("simulate", data / "processes.yaml", "--out", work / "run", "-q")
+run("simulate", data / "processes.yaml", "--out", work / "run", "-q", code=2)
+done = run("replay", work / "run", "--node", "cafe-02", "--round", 5, "--data", data, code=2)
 found.check("round 5 has no accepted submission of that node: the run has rounds 0 to 1, and accepted it in 0, 1\n" in done.stderr, f"replay --round 5: {done.stderr}")
-again = ["replay", work / "run", "--node", "cafe-02", "--round", 0, "--data", SOURCE / "scenarios", "--steps"]
+again = ["replay", work / "run", "--node", "cafe-02", "--round", 0, "--data", data, "--steps"]
 done = run(*again, 99, code=2)
 steps = re.search(r"--steps 99: round 0 has (\d+); accepted: 1 to (\d+), or without --steps all of them and the payload", done.stderr)
 found.check(steps and steps[1] == steps[2], done.stderr)
@@ -104,7 +107,7 @@ done = run(*again, steps[1])
 found.check(re.search(rf"its first {steps[1]} steps and no more .*\n  signed    [0-9a-f]{{16}}\n  repeated  [0-9a-f]{{16}}\n", done.stdout), done.stdout)
 found.check(len(json.loads(run(*again, 1, "--json").stdout)["expected"]) == 16, "replay --steps --json: a padded digest")
 for how in (again[2:6], ["--eval"]):
-    done = run("replay", work / "run", *how, "--data", SOURCE / "scenarios", "-m", few, code=2)
+    done = run("replay", work / "run", *how, "--data", data, "-m", few, code=2)
     found.check(re.search(r"the base model here is not the run's: q4.gguf, BLAKE2b-256 [0-9a-f]{64}; accepted: the run's openmeshmind-tiny-F16.gguf, "
                           rf"{MODEL.stat().st_size} bytes, BLAKE2b-256 {hashlib.blake2b(MODEL.read_bytes(), digest_size=32).hexdigest()}", done.stderr), done.stderr)
 # Shares and rates that cannot be meant.

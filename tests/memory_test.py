@@ -82,7 +82,7 @@ with tempfile.TemporaryDirectory(prefix="omm-memory-") as folder:
     check_adapters(pathlib.Path(folder))
     check_perplexity(pathlib.Path(folder))
     for shape, layers, kind in [("tiny-llama", 2, "Q8_0"), ("tiny-llama", 48, "Q8_0"), ("tiny-qwen3", 24, "F16"),
-                                ("tiny-gemma3", 30, "Q4_K"), ("tiny-phi3", 16, "F32")]:
+                                ("tiny-gemma3", 14, "Q4_K"), ("tiny-phi3", 16, "F32")]:
         model = pathlib.Path(folder) / f"{shape}-{layers}-{kind}.gguf"
         run("synth", shape, model, "--type", kind, "--layers", layers, "--json")
         check(model, "-t", 1)
@@ -93,7 +93,7 @@ with tempfile.TemporaryDirectory(prefix="omm-memory-") as folder:
                 check(model, "-t", 2, *options)
             for copy in model.parent.glob("*.packed"):
                 copy.unlink()
-        check_session(model, model.parent, 9, "-t", 2)
+        check_session(model, model.parent, 9 if layers == 2 else 24, "-t", 2)  # tokens one by one: most of a cache once, then its end
         # Streaming, each token reads the model: the cache is filled by the prompt.
         check_session(model, model.parent, 28, "-t", 2, "--kv", "q8_0", "--stream")
         check_training(model, "-t", 2, "--batch", 500, "--rank", 16)

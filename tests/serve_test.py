@@ -298,7 +298,7 @@ def learn_calls(folder, family, form, jinja, marks):
     data = folder / f"{form}.jsonl"
     data.write_text("".join(json.dumps({"client": "a", "tools": tools, "messages": turns(*one)}) + "\n" for one in sums.items()))
     done = subprocess.run([MESHMIND, "train", "-m", model, "--data", data, "--eval", data, "--out", folder / f"{form}-lora.gguf", "--report",
-                           folder / f"{form}-report", "--steps", "60", "--batch", "256", "--lr", "0.01", "-t", "2"], capture_output=True, text=True,
+                           folder / f"{form}-report", "--steps", "40", "--batch", "256", "--lr", "0.01", "-t", "2"], capture_output=True, text=True,
                           cwd=SOURCE, timeout=live.LIMIT_S)
     check(done.returncode == 0, done.stderr)
     after = json.loads((folder / f"{form}-report" / "report.json").read_text())["evaluation"]["after"]

@@ -43,33 +43,35 @@ def ways_of(name, done):
     return [way.split() for way in named[1].split(" or ")]
 
 
-def follow(folder, name, limit, options, way):
-    """Run what a refusal says would fit."""
+def follow(folder, name, limit, options, way, least):
+    """Run what a refusal says would fit; `least` has been run."""
     if way[0] == "no":
         at = options.index(way[1])
         options = options[:at] + options[at + 2:]
     if way[0] == "--max-memory-mb":
         limit, way = int(way[1]), []
+        if limit == least:
+            return
     check_peak(f"{name}, refused, then with {' '.join(way) or 'more'}", limit,
                train(folder, limit, options + ([] if "no" in way else way)))
-    return limit
 
 
 def check_options(folder, name, options):
-    """From the least limit upwards; each way out of the refusals below it."""
-    seen = set()
+    """From the least limit upwards; each way out of the refusals below it, followed from the nearest."""
+    seen, followed = set(), False
     (least,) = [int(way[1]) for way in ways_of(name, train(folder, 20, options)) if way[0] == "--max-memory-mb"]
     for limit in (least, least + 20):
         check_peak(name, limit, train(folder, limit, options))
-    for limit in (20, least - 4, least - 3):
+    for limit in (least - 3, least - 4, 20):
         done = train(folder, limit, options)
         if limit >= least - 3 and done.returncode == 0:  # the program itself takes up to 0.9 MB more or less each time
             check_peak(name, limit, done)
             continue
         for way in ways_of(name, done):
             seen.add(way[0] if way[0] != "no" else "no --eval")
-            if limit > 20 or way[0] != "--max-memory-mb":
-                follow(folder, name, limit, options, way)
+            if not followed or limit == 20 and way[0] != "--max-memory-mb":
+                follow(folder, name, limit, options, way, least)
+        followed = True
     return seen
 
 
@@ -84,10 +86,10 @@ def long_lines(folder, count, size):
 
 
 def check_stream(folder):
-    """Enough steps to read nearly all of a file: with what is cut off, or said as replies, these examples would be 15 MB."""
-    data = long_lines(folder, 600, 14000)
-    check(data.stat().st_size > 8 * 10 ** 6, "the file is shorter than it should be")
-    options = ["-d", data, "--stream", "--seq", 16, "--batch", 2048, "--steps", 4, "--warmup", 0]
+    """Enough steps to read nearly all of a file: with what is cut off, or said as replies, these examples would be 7 MB."""
+    data = long_lines(folder, 300, 14000)
+    check(data.stat().st_size > 4 * 10 ** 6, "the file is shorter than it should be")
+    options = ["-d", data, "--stream", "--seq", 16, "--batch", 2048, "--steps", 2, "--warmup", 0]
     (least,) = [int(way[1]) for way in ways_of("stream", train(folder, 20, options)) if way[0] == "--max-memory-mb"]
     files = set()
     for limit in (least, least + 200):

@@ -43,8 +43,9 @@ def finish(args, name, meshmind=MESHMIND):
 
 
 def disturb(args, how, dice):
-    """Kill after a random number of events and a random while.  True when it had ended before."""
-    child = start(args, FASTER if how == signal.SIGKILL else MESHMIND)
+    """Kill after a random number of events and a random while.  True when it had ended before.  What a signal stops is watched by
+    sanitizers where there is most to keep: an evaluation and the best."""
+    child = start(args, MESHMIND if how == signal.SIGTERM and "--keep" in args else FASTER)
     for _ in range(dice.randrange(1, 12)):
         if not child.stdout.readline():
             break
@@ -103,7 +104,7 @@ def one(name, options, folder, dice):
 def other_micro(folder):
     """Tokens of a pass change no byte: interrupted with one number of them, ended with another."""
     args = COMMON + ["-d", folder / "train.jsonl", "--dropout", 0.1, *KEPT]
-    whole = finish(args + [folder / "m.ck", "-o", folder / "m.gguf", "--micro", 512], "micro")[-1]
+    whole = finish(args + [folder / "m.ck", "-o", folder / "m.gguf", "--micro", 512], "micro", FASTER)[-1]
     again = args + [folder / "n.ck", "-o", folder / "n.gguf", "--resume", "--micro"]
     child = start(again + [512], MESHMIND)
     for _ in range(8):

@@ -152,6 +152,7 @@ typedef struct variant {
     float momentum;
     uint32_t galore_rank;
     omm_full_muon muon;
+    uint32_t steps, tokens; /* in all and of a step; 0: 3 and 330 */
 } variant;
 
 static const variant s_variants[] = {
@@ -160,39 +161,58 @@ static const variant s_variants[] = {
      OMM_RECIPE_ADAMW,
      0,
      0,
-     {0, 0}},
+     {0, 0},
+     0,
+     0},
     {"sgd",
      "74d10291438786a221162351caabf415b698e50aa9a1f0c96d1349e8fc7b68d5",
      OMM_RECIPE_SGD,
      0.9F,
      0,
-     {0, 0}},
+     {0, 0},
+     0,
+     0},
     {"adafactor",
      "538b4501831c6fa73beb886df8e781c4e75c84f33892ff84c56e0e7c9e66f2f8",
      OMM_RECIPE_ADAFACTOR,
      0,
      0,
-     {0, 0}},
+     {0, 0},
+     0,
+     0},
     {"galore",
      "413ffcbd7746b40223f0ffbff5c9f7fc1d789731df8f8497f3f003ec77419178",
      OMM_RECIPE_ADAMW,
      0,
      20,
-     {0, 0}},
+     {0, 0},
+     0,
+     0},
     {"muon",
      "4e731d86c36397266c95c6b9b0b25b13ebeba89d39d029369bd0ec079edfd3a7",
      OMM_RECIPE_ADAMW,
      0,
      0,
-     {2, 0.9F}},
+     {2, 0.9F},
+     0,
+     0},
+    /* For plain C whose fma is software. */
+    {"adamw-short",
+     "15f3a54a660f40dcf3d98c06fa466fe2ce4e932a03b8fcb636f4423f76430db4",
+     OMM_RECIPE_ADAMW,
+     0,
+     0,
+     {0, 0},
+     2,
+     60},
 };
 
 enum { VARIANTS = sizeof s_variants / sizeof *s_variants };
 
 static omm_recipe recipe_of(const variant *v, uint32_t micro) {
     omm_recipe r = omm_recipe_default();
-    r.steps = 3;
-    r.batch_tokens = 330;
+    r.steps = v->steps ? v->steps : 3;
+    r.batch_tokens = v->tokens ? v->tokens : 330;
     r.micro_tokens = micro;
     r.weight_decay = 0.1F;
     r.warmup_steps = 1;

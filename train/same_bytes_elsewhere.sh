@@ -48,13 +48,13 @@ calls_fma() {
 case "$1" in
 no_fma)
     hide_fma
-    calls_fma "$test" scalar llama-f16-adamw llama-f16-core qwen2-f32-yarn-untied gemma2-f32-adamw
+    calls_fma "$test" scalar llama-f16-core qwen2-f32-yarn-untied gemma2-f32-short
     ;;
 no_fma_full)
     test=$build/release/train/full_test
     built "$test"
     hide_fma
-    calls_fma "$test" scalar adamw
+    calls_fma "$test" scalar adamw-short
     ;;
 nehalem)
     emulator qemu-x86_64
@@ -75,11 +75,11 @@ aarch64 | aarch64_full)
     built "$other/full_test"
     emulated() { qemu-aarch64 -L "$build/sysroot-arm64" "$@"; }
     if [ "$1" = aarch64_full ]; then
-        emulated "$other/full_test" neon sgd adafactor galore
+        emulated "$other/full_test" neon adamw sgd adafactor galore
     else
         emulated "$other/same_bytes_test" neon
-        emulated "$other/same_bytes_test" scalar llama-f16-adamw
-        emulated "$other/full_test" neon adamw muon
+        emulated "$other/same_bytes_test" scalar gemma2-f32-short
+        emulated "$other/full_test" neon adamw-short muon
     fi
     ;;
 *)

@@ -66,6 +66,8 @@ static const variant s_variants[] = {
     {.name = "qwen2-f32-adamw", .architecture = "qwen2", .format = OMM_FORMAT_F32, .wide = true},
     {.name = "qwen3-f32-adamw", .architecture = "qwen3", .format = OMM_FORMAT_F32},
     {.name = "gemma2-f32-adamw", .architecture = "gemma2", .format = OMM_FORMAT_F32, .wide = true},
+    /* For plain C whose fma is software. */
+    {.name = "gemma2-f32-short", .architecture = "gemma2", .format = OMM_FORMAT_F32, .tokens = 60},
     {.name = "gemma3-f32-adamw", .architecture = "gemma3", .format = OMM_FORMAT_F32, .wide = true},
     {.name = "phi3-f32-adamw", .architecture = "phi3", .format = OMM_FORMAT_F32},
     {.name = "smollm3-f32-adamw",
