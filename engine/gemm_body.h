@@ -385,19 +385,39 @@ SIMD_INLINE void gemv_quant(const omm_format format, const int count, vf *acc, c
     }
 }
 
-/* The same for one strip, unpacked by what is there for panels. */
-static void gemv_quant_one(float *y, const float *x, const omm_matrix *w, bool accumulate,
-                           size_t s) {
+/* Strips s .. s + count of any quantised format, unpacked by what is there for panels. */
+SIMD_INLINE void gemv_unpacked(const int count, float *y, const float *x, const omm_matrix *w,
+                               bool accumulate, size_t s) {
     const uint8_t *strip = w->data + s * w->strip_bytes;
     const size_t left = w->rows - s * VL;
-    float values[VL * VL];
-    vf acc = accumulate ? vf_load_n(y + s * VL, left) : vf_zero();
-    for (size_t k = 0; k < w->cols; k += VL) {
-        s_quant_load[w->format](values, strip, k);
-        for (size_t j = 0; j < VL; j++)
-            acc = vf_fma(vf_set1(x[k + j]), vf_load(values + j * VL), acc);
+    float values[SIMD_GEMV_UNPACKED][VL * VL];
+    vf acc[SIMD_GEMV_UNPACKED];
+    SIMD_UNROLL for (int i = 0; i < count; i++) {
+        acc[i] = vf_zero();
+        if (accumulate) acc[i] = vf_load_n(y + (s + (size_t)i) * VL, left - (size_t)i * VL);
     }
-    vf_store_n(y + s * VL, acc, left);
+    for (size_t k = 0; k < w->cols; k += VL) {
+        for (int i = 0; i < count; i++)
+            s_quant_load[w->format](values[i], strip + (size_t)i * w->strip_bytes, k);
+        SIMD_UNROLL for (size_t j = 0; j < VL; j++) {
+            const vf xv = vf_set1(x[k + j]);
+            SIMD_UNROLL for (int i = 0; i < count; i++) {
+                acc[i] = vf_fma(xv, vf_load(values[i] + j * VL), acc[i]);
+            }
+        }
+    }
+    SIMD_UNROLL for (int i = 0; i < count; i++) {
+        vf_store_n(y + (s + (size_t)i) * VL, acc[i], left - (size_t)i * VL);
+    }
+}
+
+/* One after the other, or so many side by side. */
+static void gemv_each(float *y, const float *x, const omm_matrix *w, bool accumulate, size_t s0,
+                      size_t s1) {
+    size_t s = s0;
+    for (; SIMD_GEMV_UNPACKED > 1 && s + SIMD_GEMV_UNPACKED <= s1; s += SIMD_GEMV_UNPACKED)
+        gemv_unpacked(SIMD_GEMV_UNPACKED, y, x, w, accumulate, s);
+    for (; s < s1; s++) gemv_unpacked(1, y, x, w, accumulate, s);
 }
 
 SIMD_INLINE void gemv_strips(const omm_format format, const int count, float *y, const float *x,
@@ -448,24 +468,29 @@ typedef void (*gemv_fn)(float *y, const float *x, const omm_matrix *w, bool accu
         default: break;                                                                            \
         }                                                                                          \
     }
-/* Unpacking brings work enough for two. */
+#if SIMD_GEMV_UNPACKED == 1
+/* Unpacked into registers, which brings work enough for two. */
 #define GEMV_QUANT(F)                                                                              \
     static __attribute__((noinline)) void gemv_##F(float *y, const float *x, const omm_matrix *w,  \
                                                    bool accumulate, size_t s0, size_t s1) {        \
         size_t s = s0;                                                                             \
         for (; s + SIMD_GEMV_QUANT <= s1; s += SIMD_GEMV_QUANT)                                    \
             gemv_strips(OMM_FORMAT_##F, SIMD_GEMV_QUANT, y, x, w, accumulate, s);                  \
-        for (; s < s1; s++) gemv_quant_one(y, x, w, accumulate, s);                                \
+        gemv_each(y, x, w, accumulate, s, s1);                                                     \
     }
-#define GEMV_NAME(F, K) [OMM_FORMAT_##F] = gemv_##K,
+QUANT_FORMATS(GEMV_QUANT)
+#define GEMV_QUANT_NAME(F, K) [OMM_FORMAT_##F] = gemv_##K,
+#else
+#define GEMV_QUANT_NAME(F, K) [OMM_FORMAT_##F] = gemv_each,
+#endif
+#define GEMV_NAME(F) [OMM_FORMAT_##F] = gemv_##F,
 
 GEMV(F32)
 GEMV(F16)
 GEMV(BF16)
-QUANT_FORMATS(GEMV_QUANT)
 
-static const gemv_fn s_gemv[OMM_FORMAT_COUNT] = {
-    GEMV_NAME(F32, F32) GEMV_NAME(F16, F16) GEMV_NAME(BF16, BF16) QUANT_KERNELS(GEMV_NAME)};
+static const gemv_fn s_gemv[OMM_FORMAT_COUNT] = {GEMV_NAME(F32) GEMV_NAME(F16) GEMV_NAME(BF16)
+                                                     QUANT_KERNELS(GEMV_QUANT_NAME)};
 
 static void kernel_gemv(float *y, const float *x, const omm_matrix *w, bool accumulate, size_t s0,
                         size_t s1) {
