@@ -146,6 +146,7 @@ typedef struct sim_peer {
     omm_err work_result;
     bool done;
     uint64_t bytes_up, bytes_down, retries; /* as they passed */
+    uint64_t payload_up, payload_down;      /* what of them was an adapter */
 } sim_peer;
 
 typedef struct sim {

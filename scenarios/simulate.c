@@ -174,6 +174,7 @@ static omm_err seal(omm_simulate_result *result, const sim *s, omm_bundle *bundl
                                        .wall_ms = s->options->clock.wall_ms(s->options->clock.ud)};
     omm_err err = omm_bundle_seal(&result->run_digest, &result->judgement, bundle, &options);
     result->is_judged = err == OMM_OK;
+    if (err == OMM_OK) result->bytes_fp32 = result->judgement.wire_fp32;
     omm_key_wipe(&key);
     return err;
 }

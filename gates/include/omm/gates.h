@@ -103,8 +103,8 @@ OMM_CHECKED omm_err omm_gate_communication(omm_verdicts *verdicts, const omm_gat
                                            const omm_gate_source *source,
                                            const omm_gate_traffic *traffic);
 
-/* The same from bytes as they passed: one row per node over the whole run, retries included; fp32
- * and `ledger` (up and down of the faultless exchanges) as the evidence says.
+/* The same from bytes as they passed: one row per node over the whole run, polls and retries included; fp32 the same
+ * with adapters in f32; `ledger` (up and down of the faultless exchanges) as the evidence says.
  * Judges WIRE_SAVING and WIRE_OVERHEAD = all bytes / ledger - 1; samples: rows. */
 OMM_CHECKED omm_err omm_gate_wire(omm_verdicts *verdicts, const omm_gate_context *context,
                                   const omm_gate_source *source, const omm_gate_bytes *rows,
