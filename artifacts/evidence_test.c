@@ -485,6 +485,23 @@ static void test_base_unnamed(void) {
     kit_read(&text, k.dir, "run.json");
     CHECK_OK(omm_run_record_parse(&run, &arena, omm_buf_view(&text)));
     CHECK(strcmp(run.base.title, "Base") == 0 && !omm_digest_is_zero(&run.base.fingerprint));
+    CHECK(run.test_cut == 0 && run.test_left_out == 0); /* nor what seq_max cut, which is none */
+    CHECK(!memmem(text.data, text.size, "\"cut\"", 5) && !memmem(text.data, text.size, "left", 4));
+    for (uint64_t i = 1; i < 4; i++) {
+        omm_run_record cut = run, back;
+        cut.test_cut = i & 1 ? 5 : 0;
+        cut.test_left_out = i & 2 ? 6 : 0;
+        omm_buf_clear(&before);
+        CHECK_OK(omm_run_record_write(&before, &cut));
+        CHECK_OK(omm_run_record_parse(&back, &arena, omm_buf_view(&before)));
+        CHECK(back.test_cut == cut.test_cut && back.test_left_out == cut.test_left_out);
+        uint8_t *number =
+            memmem(before.data, before.size, i & 1 ? "\"cut\":5" : "left_out\":6", i & 1 ? 7 : 11);
+        CHECK(number != NULL);
+        if (number) number[i & 1 ? 6 : 10] = '0'; /* none is not written */
+        CHECK_ERR(omm_run_record_parse(&back, &arena, omm_buf_view(&before)), OMM_ERR_FORMAT);
+    }
+    omm_buf_clear(&before);
     run.base.fingerprint = (omm_digest){{0}};
     CHECK_OK(omm_run_record_write(&before, &run));
     CHECK(!memmem(before.data, before.size, fingerprint, sizeof fingerprint - 1));

@@ -222,6 +222,12 @@ OMM_CHECKED omm_err sim_audit(sim *s, omm_bundle *bundle);
 /* Tell options->warn of each.  Errors: CONFIG (the policy), NOMEM. */
 OMM_CHECKED omm_err sim_warn_unmet(const sim_setup *setup, const omm_simulate_options *options);
 
+/* --- words.c: what cannot be meant ------------------------------------------------------------ */
+
+typedef void (*sim_warn_fn)(void *ud, const char *sentence);
+/* Tell `warn` of each.  Errors: NOMEM. */
+OMM_CHECKED omm_err sim_warn_words(const sim_setup *setup, sim_warn_fn warn, void *ud);
+
 /* --- outcome.c: what is printed at the end, read back from the bundle ------------------------- */
 
 /* Fill before, after, clients, accepted, refused, rounds_void of `result` from the evidence. */

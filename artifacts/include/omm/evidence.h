@@ -74,6 +74,7 @@ typedef struct omm_run_record {
     size_t node_count;
     omm_digest test_digest; /* of the held-out file */
     uint64_t test_items;
+    uint64_t test_cut, test_left_out; /* by the recipe's seq_max; left out: not among test_items */
 } omm_run_record;
 
 /* Errors of all writers: NOMEM, TOO_BIG, NUMERIC.  Errors of all parsers: FORMAT (what and where),
