@@ -507,7 +507,51 @@ static omm_err refusal_reason(const char **out, omm_arena *arena, const omm_veri
     return OMM_OK;
 }
 
-omm_err omm_verify_refusal_junit(omm_buf *out, const omm_verify_report *r) {
+enum { PROPERTIES_MAX = 9 };
+
+/* Texts of the properties that a report does not have as such. */
+typedef struct whose_texts {
+    char run_digest[OMM_DIGEST_HEX_SIZE], coordinator[OMM_DIGEST_HEX_SIZE];
+} whose_texts;
+
+static const char *yes_or_no(bool is) {
+    return is ? "true" : "false";
+}
+
+/* What a report of verdicts is of; whatever nobody knows is left out.  Returns how many there are. */
+static size_t whose_properties(omm_junit_property out[PROPERTIES_MAX], whose_texts *texts,
+                               const omm_verify_report *r, const char *dir, const char *policy) {
+    size_t n = 0;
+    out[n++] = (omm_junit_property){"bundle", dir};
+    out[n++] = (omm_junit_property){"verified", yes_or_no(r != NULL)};
+    if (policy) out[n++] = (omm_junit_property){"policy", policy};
+    if (!r) return n;
+    omm_digest_hex(texts->run_digest, &r->run_digest);
+    omm_hex(texts->coordinator, omm_bytes_of(r->coordinator_key.b, sizeof r->coordinator_key.b));
+    if (r->signer[0]) out[n++] = (omm_junit_property){"signer", r->signer};
+    out[n++] = (omm_junit_property){"pinned", yes_or_no(r->pinned)};
+    if (!omm_digest_is_zero(&r->run_digest))
+        out[n++] = (omm_junit_property){"run_digest", texts->run_digest};
+    if (!r->run_id[0]) return n;
+    out[n++] = (omm_junit_property){"run_id", r->run_id};
+    out[n++] = (omm_junit_property){"coordinator_key", texts->coordinator};
+    out[n++] = (omm_junit_property){"coordinator_pinned", yes_or_no(r->coordinator_pinned)};
+    return n;
+}
+
+omm_err omm_verify_gate_junit(omm_buf *out, const omm_verify_report *r, const omm_judgement *j,
+                              const char *dir, const char *policy) {
+    whose_texts texts;
+    omm_junit_property properties[PROPERTIES_MAX];
+    const omm_verdicts *const sets[] = {&j->evidence, &j->measured};
+    return omm_verdicts_junit_of(out, sets, 2, properties,
+                                 whose_properties(properties, &texts, r, dir, policy));
+}
+
+omm_err omm_verify_refusal_junit(omm_buf *out, const omm_verify_report *r, const char *dir) {
+    whose_texts texts;
+    omm_junit_property properties[PROPERTIES_MAX];
+    const size_t count = whose_properties(properties, &texts, r, dir, NULL);
     OMM_ASSERT(!r->intact && r->check_count <= OMM_METRIC_COUNT);
     omm_verdicts verdicts;
     const omm_verdicts *const sets[] = {&verdicts};
@@ -524,7 +568,7 @@ omm_err omm_verify_refusal_junit(omm_buf *out, const omm_verify_report *r) {
             err = refusal_reason(&verdicts.items[verdicts.count].reason, &verdicts.arena, r, check);
         verdicts.count++;
     }
-    if (err == OMM_OK) err = omm_verdicts_junit(out, sets, 1);
+    if (err == OMM_OK) err = omm_verdicts_junit_of(out, sets, 1, properties, count);
     omm_verdicts_fini(&verdicts);
     return err;
 }

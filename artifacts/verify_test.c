@@ -78,13 +78,19 @@ static void test_refusal(const kit *k) {
     CHECK_EQ(json_array_size(checks), r.check_count);
     json_decref(json);
     omm_buf_clear(&text);
-    CHECK_OK(omm_verify_refusal_junit(&text, &r));
+    CHECK_OK(omm_verify_refusal_junit(&text, &r, "a&<\xff\x01\xc3\xa4\xef\xbf\xbe"));
     CHECK_OK(omm_buf_append(&text, "", 1));
     const char *xml = (const char *)text.data;
     CHECK(strstr(
               xml,
               "name=\"files\" time=\"0\">\n      <failure message=\"&lt;? &quot;&amp;????&gt;: ") !=
           NULL);
+    CHECK(
+        strstr(
+            xml,
+            "    <properties>\n      <property name=\"bundle\" value=\"a&amp;&lt;??\xc3\xa4?\"/>\n "
+            "     <property name=\"verified\" value=\"true\"/>\n"
+            "      <property name=\"signer\" value=\"") != NULL);
     CHECK(strstr(xml, "name=\"signature\" time=\"0\"/>") != NULL);
     omm_buf_fini(&text);
     omm_verify_report_fini(&r);

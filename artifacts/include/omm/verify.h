@@ -103,11 +103,18 @@ OMM_CHECKED omm_err omm_verify_report_json(omm_buf *out, const omm_verify_report
  * Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_verify_gate_json(omm_buf *out, const omm_verify_report *report,
                                          const omm_judgement *judgement, const char *policy);
+/* And its JUnit XML: the verdicts, and in each testsuite the properties bundle (`dir` as it was given), verified, policy where a file
+ * was given, and of a verified one what omm_verify_gate_json says of whose it is.  On error the buffer is unchanged. */
+OMM_CHECKED omm_err omm_verify_gate_junit(omm_buf *out, const omm_verify_report *report,
+                                          const omm_judgement *judgement, const char *dir,
+                                          const char *policy);
 /* Of a bundle that is not intact, what `gate` says instead of verdicts, so that whoever reads its files sees that it failed, and
  * not what an earlier one said: an object as omm_verify_gate_json makes it, `passed` false, `gates` and `measured_gates` null, with
- * the checks and failures of omm_verify_report_json; and JUnit XML with a case for each check.  On error the buffer is unchanged.
+ * the checks and failures of omm_verify_report_json; and JUnit XML with a case for each check
+ * and the properties of omm_verify_gate_junit.  On error the buffer is unchanged.
  * Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_verify_refusal_json(omm_buf *out, const omm_verify_report *report);
-OMM_CHECKED omm_err omm_verify_refusal_junit(omm_buf *out, const omm_verify_report *report);
+OMM_CHECKED omm_err omm_verify_refusal_junit(omm_buf *out, const omm_verify_report *report,
+                                             const char *dir);
 
 #endif

@@ -188,4 +188,13 @@ OMM_CHECKED omm_err omm_verdicts_json(omm_buf *out, const omm_verdicts *verdicts
 OMM_CHECKED omm_err omm_verdicts_junit(omm_buf *out, const omm_verdicts *const *sets,
                                        size_t set_count);
 
+/* What it is of, whoever wrote it: `value` is any text, in which what XML has no character for is '?'. */
+typedef struct omm_junit_property {
+    const char *name, *value;
+} omm_junit_property;
+/* The same with these as <properties> of each testsuite; none: omm_verdicts_junit. */
+OMM_CHECKED omm_err omm_verdicts_junit_of(omm_buf *out, const omm_verdicts *const *sets,
+                                          size_t set_count, const omm_junit_property *properties,
+                                          size_t property_count);
+
 #endif
