@@ -233,18 +233,27 @@ static const char *why_not_done(const verifier *v) {
     return v->has_more ? "the bundle holds more than its manifest lists" : NULL;
 }
 
+/* Whatever there is, some checks read no more than names, the manifest, and files as large as it says. */
+static bool is_done(const verifier *v, const check_row *row) {
+    if (!why_not_done(v) || row->own == check_files) return true;
+    if (!v->safe_to_read) return false;
+    return row->own == check_signature || (row->own == check_digests && v->is_signed);
+}
+
 static void run_check(verifier *v, omm_verify_check *out, const check_row *row) {
-    const char *why = why_not_done(v);
-    const bool is_first =
-        row->own == check_files || (row->own == check_signature && v->safe_to_read);
+    const bool done = is_done(v, row);
     v->check = row->name;
-    if (why && !is_first)
-        audit_fail(v->a, "", "not done: %s", why);
+    if (!done)
+        v->report->not_done = why_not_done(v);
     else if (row->own)
         row->own(v);
     else
         row->audit(v->a);
-    *out = (omm_verify_check){row->name, v->a->failures == 0, v->a->items, v->a->failures};
+    *out = (omm_verify_check){.name = row->name,
+                              .passed = done && v->a->failures == 0,
+                              .done = done,
+                              .items = v->a->items,
+                              .failures = v->a->failures};
     v->a->items = 0;
     v->a->failures = 0;
 }
@@ -370,16 +379,37 @@ static omm_err text_signer(omm_buf *out, const omm_verify_report *r) {
     return omm_buf_printf(out, "\n");
 }
 
+static size_t count_not_done(const omm_verify_report *r) {
+    size_t count = 0;
+    for (size_t i = 0; i < r->check_count; i++) count += !r->checks[i].done;
+    return count;
+}
+
+static omm_err text_not_done(omm_buf *out, const omm_verify_report *r) {
+    if (!r->not_done) return OMM_OK;
+    OMM_TRY(omm_buf_printf(out, "  not done: %zu of %zu checks, as %s (", count_not_done(r),
+                           r->check_count, r->not_done));
+    bool is_first = true;
+    for (size_t i = 0; i < r->check_count; i++) {
+        if (r->checks[i].done) continue;
+        OMM_TRY(omm_buf_printf(out, "%s%s", is_first ? "" : ", ", r->checks[i].name));
+        is_first = false;
+    }
+    return omm_buf_printf(out, ")\n");
+}
+
 omm_err omm_verify_report_text(omm_buf *out, const omm_verify_report *r) {
     OMM_TRY(text_signer(out, r));
     for (size_t i = 0; i < r->check_count; i++) {
         const omm_verify_check *c = &r->checks[i];
+        if (!c->done) continue;
         OMM_TRY(omm_buf_printf(out, "  %s  %-12s %zu %s", c->passed ? "pass" : "FAIL", c->name,
                                c->items, what_of(c->name)));
         if (c->failures) OMM_TRY(omm_buf_printf(out, ", %zu failures", c->failures));
         OMM_TRY(omm_buf_printf(out, "\n"));
         OMM_TRY(text_failures(out, r, c->name));
     }
+    OMM_TRY(text_not_done(out, r));
     OMM_TRY(omm_buf_printf(out, "\n"));
     if (r->judged) OMM_TRY(omm_judgement_text(out, &r->judgement));
     return omm_buf_printf(out, "verify: %s%s\n", r->passed ? "pass" : "FAIL",
@@ -394,6 +424,7 @@ static void json_lists(record_out *o, const omm_verify_report *r) {
         record_out c = record_begin();
         record_put_str(&c, "name", r->checks[i].name);
         record_put_bool(&c, "passed", r->checks[i].passed);
+        record_put_bool(&c, "done", r->checks[i].done);
         record_put_u64(&c, "items", r->checks[i].items);
         record_put_u64(&c, "failures", r->checks[i].failures);
         record_append_record(o, checks, &c);
@@ -405,6 +436,10 @@ static void json_lists(record_out *o, const omm_verify_report *r) {
         record_put_str(&f, "reason", r->failures[i].reason);
         record_append_record(o, failures, &f);
     }
+    if (r->not_done)
+        record_put_str(o, "not_done", r->not_done);
+    else
+        record_put(o, "not_done", json_null());
     record_put(o, "checks", checks);
     record_put(o, "failures", failures);
 }
@@ -561,10 +596,10 @@ omm_err omm_verify_refusal_junit(omm_buf *out, const omm_verify_report *r, const
         const omm_verify_check *check = &r->checks[i];
         verdicts.items[verdicts.count] = (omm_verdict){.family = "integrity",
                                                        .metric = check->name,
-                                                       .required = true,
+                                                       .required = check->done,
                                                        .passed = check->passed,
-                                                       .reason = ""};
-        if (!check->passed)
+                                                       .reason = check->done ? "" : r->not_done};
+        if (check->done && !check->passed)
             err = refusal_reason(&verdicts.items[verdicts.count].reason, &verdicts.arena, r, check);
         verdicts.count++;
     }
