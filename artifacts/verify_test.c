@@ -123,6 +123,7 @@ static void test_byte_more(const kit *k) {
     has(&text, "  FAIL  files        ");
     has(&text, "  pass  signature    ");
     has(&text, "  pass  digests      ");
+    CHECK(!memmem(text.data, text.size, "  FAIL  run", 11));
     has(&text,
         "\n  not done: 14 of 17 checks, as the bundle holds more than its manifest lists (run, "
         "offers, submissions, receipts, refusals, payloads, aggregation, broadcast, ledger, "
