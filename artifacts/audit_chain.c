@@ -325,6 +325,11 @@ static omm_err check_message(audit *a, residuals *s, const omm_submission *messa
     if (field)
         audit_fail(a, omm_bundle_path_submission((uint32_t)r, &line->node).text,
                    "%s is not what offer and rounds.jsonl say", field);
+    if (!field && a->offers[r].known) {
+        a->sent.count++;
+        a->sent.up += message->payload.size;
+        a->sent.down += a->offers[r].global_bytes;
+    }
     if (a->submissions)
         a->submissions[r][i] = (audit_submission){.blob = audit_blob_digest(&message->payload),
                                                   .payload_bytes = message->payload.size,

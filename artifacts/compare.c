@@ -522,6 +522,10 @@ static omm_err judge(comparer *c, omm_compare_quantity q) {
     return OMM_OK;
 }
 
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const omm_compare_client *)a)->name, ((const omm_compare_client *)b)->name);
+}
+
 static omm_err compare(comparer *c) {
     omm_comparison *out = c->out;
     for (size_t i = 0; i < out->bundle_count; i++) {
@@ -539,6 +543,8 @@ static omm_err compare(comparer *c) {
         c->clients[i].b = side_mean(c, true, OMM_COMPARE_LOSS, i);
     }
     for (int q = 0; q < OMM_COMPARE_QUANTITIES; q++) OMM_TRY(judge(c, (omm_compare_quantity)q));
+    /* as simulate lists them; last, since items, means and draws go by their first items */
+    qsort(c->clients, out->client_count, sizeof *c->clients, by_name);
     return OMM_OK;
 }
 

@@ -303,6 +303,9 @@ static void check_loss(const char *const *dirs, size_t count, size_t clients, om
     CHECK_EQ(loss->clients, clients);
     CHECK_EQ(loss->word, want);
     CHECK(loss->has_interval);
+    for (size_t i = 1; i < c.client_count; i++) /* the file's order is another one */
+        CHECK(strcmp(c.clients[i - 1].name, c.clients[i].name) < 0);
+    if (c.client_count == 5) CHECK(c.clients[2].items == 2 && c.clients[3].items == 1);
     CHECK(want == OMM_COMPARE_WORSE ? loss->interval.low > 0.0 : loss->interval.high < 0.0);
     omm_buf_init(&text, BYTES_MAX);
     CHECK_OK(omm_comparison_text(&text, &c));

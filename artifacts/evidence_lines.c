@@ -157,6 +157,10 @@ omm_err omm_wire_record_write(omm_buf *out, const omm_wire_record *record) {
         record_put_digest(&item, "node", &record->nodes[i].node);
         record_put_u64(&item, "up", record->nodes[i].up);
         record_put_u64(&item, "down", record->nodes[i].down);
+        if (record->has_payloads) {
+            record_put_u64(&item, "down_payload", record->nodes[i].down_payload);
+            record_put_u64(&item, "up_payload", record->nodes[i].up_payload);
+        }
         record_put_u64(&item, "retries", record->nodes[i].retries);
         record_append_record(&r, nodes, &item);
     }
@@ -179,9 +183,15 @@ omm_err omm_wire_record_parse(omm_wire_record *out, omm_arena *arena, omm_bytes 
     if (!nodes) got.node_count = 0;
     for (size_t i = 0; nodes && i < got.node_count; i++) {
         record_in item = record_item(&r, array, i);
+        if (i == 0)
+            got.has_payloads = item.err == OMM_OK && json_object_get(item.object, "up_payload");
         nodes[i].node = record_get_digest(&item, "node");
         nodes[i].up = record_get_u64(&item, "up", INT64_MAX);
         nodes[i].down = record_get_u64(&item, "down", INT64_MAX);
+        if (got.has_payloads) {
+            nodes[i].up_payload = record_get_u64(&item, "up_payload", nodes[i].up);
+            nodes[i].down_payload = record_get_u64(&item, "down_payload", nodes[i].down);
+        }
         nodes[i].retries = record_get_u64(&item, "retries", INT64_MAX);
         record_fail(&r, item.err);
         if (i && r.err == OMM_OK && omm_digest_compare(&nodes[i - 1].node, &nodes[i].node) >= 0)

@@ -92,6 +92,8 @@ omm_err omm_run_record_write(omm_buf *out, const omm_run_record *run) {
     record_out test = record_begin();
     record_put_digest(&test, "digest", &run->test_digest);
     record_put_u64(&test, "items", run->test_items);
+    if (run->test_cut) record_put_u64(&test, "cut", run->test_cut);
+    if (run->test_left_out) record_put_u64(&test, "left_out", run->test_left_out);
     record_put_record(&r, "test", &test);
     return record_finish(out, &r);
 }
@@ -229,6 +231,12 @@ static void get_scalars(record_in *r, omm_run_record *run) {
     record_get_hex(r, "coordinator_key", run->coordinator_key.b, 32);
 }
 
+/* Written where there are any. */
+static uint64_t get_count(record_in *r, const char *key) {
+    const bool is_there = r->err == OMM_OK && json_object_get(r->object, key);
+    return is_there ? record_get_u64(r, key, INT64_MAX) : 0;
+}
+
 omm_err omm_run_record_parse(omm_run_record *out, omm_arena *arena, omm_bytes text) {
     omm_run_record run;
     memset(&run, 0, sizeof run);
@@ -240,6 +248,8 @@ omm_err omm_run_record_parse(omm_run_record *out, omm_arena *arena, omm_bytes te
     record_in test = record_sub(&r, "test");
     run.test_digest = record_get_digest(&test, "digest");
     run.test_items = record_get_u64(&test, "items", INT64_MAX);
+    run.test_cut = get_count(&test, "cut");
+    run.test_left_out = get_count(&test, "left_out");
     record_fail(&r, test.err);
     OMM_TRY(record_end(&r));
     omm_buf again;

@@ -363,6 +363,41 @@ static void test_refused(void) {
            OMM_ERR_FORMAT);
 }
 
+/* Rows of wire.json that have what of them was adapters, or have not, all alike. */
+static void test_wire_payloads(void) {
+    omm_wire_node nodes[2] = {{.up = 10, .down = 20, .up_payload = 10, .down_payload = 20},
+                              {.up = 10, .down = 20, .up_payload = 1, .down_payload = 2}};
+    omm_wire_record wire = {.commit = "c", .nodes = nodes, .node_count = 2, .has_payloads = true};
+    memset(wire.run_id, '0', sizeof wire.run_id - 1);
+    nodes[1].node.b[0] = 1;
+    for (int what = 0; what < 6; what++) {
+        static const char *const names[] = {"", "", "", "", "\"up_payload\"", "\"down_payload\""};
+        omm_buf text;
+        omm_arena arena;
+        omm_wire_record got;
+        omm_buf_init(&text, 4096);
+        omm_arena_init(&arena, 1 << 16);
+        wire.has_payloads = what != 1;
+        nodes[1].up_payload = what == 2 ? 11 : 1;
+        nodes[1].down_payload = what == 3 ? 21 : 2;
+        CHECK_OK(omm_wire_record_write(&text, &wire));
+        if (what >= 4) { /* one row, or both, without: named otherwise, of the same length */
+            uint8_t *at = memmem(text.data, text.size, names[what], strlen(names[what]));
+            CHECK(at != NULL);
+            if (at) at[1] = 'x';
+        }
+        const omm_err err = omm_wire_record_parse(&got, &arena, omm_buf_view(&text));
+        CHECK_EQ(err == OMM_OK, what < 2);
+        if (err == OMM_OK) {
+            CHECK_EQ(got.has_payloads, what == 0);
+            CHECK_EQ(got.nodes[0].up_payload, what == 0 ? 10 : 0);
+            CHECK_EQ(got.nodes[1].down_payload, what == 0 ? 2 : 0);
+        }
+        omm_arena_fini(&arena);
+        omm_buf_fini(&text);
+    }
+}
+
 /* Replies are whatever the model said. */
 static void test_bad_utf8(void) {
     omm_eval_record row = {.client = "c",
@@ -450,6 +485,23 @@ static void test_base_unnamed(void) {
     kit_read(&text, k.dir, "run.json");
     CHECK_OK(omm_run_record_parse(&run, &arena, omm_buf_view(&text)));
     CHECK(strcmp(run.base.title, "Base") == 0 && !omm_digest_is_zero(&run.base.fingerprint));
+    CHECK(run.test_cut == 0 && run.test_left_out == 0); /* nor what seq_max cut, which is none */
+    CHECK(!memmem(text.data, text.size, "\"cut\"", 5) && !memmem(text.data, text.size, "left", 4));
+    for (uint64_t i = 1; i < 4; i++) {
+        omm_run_record cut = run, back;
+        cut.test_cut = i & 1 ? 5 : 0;
+        cut.test_left_out = i & 2 ? 6 : 0;
+        omm_buf_clear(&before);
+        CHECK_OK(omm_run_record_write(&before, &cut));
+        CHECK_OK(omm_run_record_parse(&back, &arena, omm_buf_view(&before)));
+        CHECK(back.test_cut == cut.test_cut && back.test_left_out == cut.test_left_out);
+        uint8_t *number =
+            memmem(before.data, before.size, i & 1 ? "\"cut\":5" : "left_out\":6", i & 1 ? 7 : 11);
+        CHECK(number != NULL);
+        if (number) number[i & 1 ? 6 : 10] = '0'; /* none is not written */
+        CHECK_ERR(omm_run_record_parse(&back, &arena, omm_buf_view(&before)), OMM_ERR_FORMAT);
+    }
+    omm_buf_clear(&before);
     run.base.fingerprint = (omm_digest){{0}};
     CHECK_OK(omm_run_record_write(&before, &run));
     CHECK(!memmem(before.data, before.size, fingerprint, sizeof fingerprint - 1));
@@ -503,5 +555,6 @@ int main(void) {
     test_audit_order();
     test_agreed();
     test_base_unnamed();
+    test_wire_payloads();
     return 0;
 }

@@ -480,7 +480,8 @@ static void test_service(void) {
     omm_buf_clear(&s_text);
     kit_read(&s_text, k.dir, "run.json");
     CHECK_OK(omm_run_record_parse(&run, &s_arena, omm_buf_view(&s_text)));
-    for (size_t i = 0; i < KIT_NODES; i++) nodes[i] = (omm_wire_node){k.ids[i], 1, 1, 0};
+    for (size_t i = 0; i < KIT_NODES; i++)
+        nodes[i] = (omm_wire_node){.node = k.ids[i], .up = 1, .down = 1};
     memcpy(wire.run_id, run.run_id, sizeof wire.run_id);
     omm_buf_clear(&s_text);
     CHECK_OK(omm_wire_record_write(&s_text, &wire));

@@ -595,8 +595,10 @@ static void wire_of_another(const char *dir) {
 static void wire_row(char out[256], size_t i, const char *end) {
     char hex[OMM_DIGEST_HEX_SIZE];
     omm_digest_hex(hex, &s_kit.ids[i]);
-    snprintf(out, 256, "{\"down\":3000,\"node\":\"%s\",\"retries\":%zu,\"up\":%zu}%s", hex, i,
-             2000 + 10 * i, end);
+    snprintf(out, 256,
+             "{\"down\":3000,\"down_payload\":%zu,\"node\":\"%s\",\"retries\":%zu,\"up\":%zu,"
+             "\"up_payload\":300}%s",
+             500 + i, hex, i, 2000 + 10 * i, end);
 }
 
 /* The last node is another one. */
@@ -622,8 +624,8 @@ static void wire_twice(const char *dir) {
 
 /* What one node has not sent another has, so that the sum stays what it was. */
 static void wire_less_up(const char *dir) {
-    edit(dir, "measured/wire.json", NULL, "\"up\":2000}", "\"up\":100}");
-    edit(dir, "measured/wire.json", NULL, "\"up\":2020}", "\"up\":3920}");
+    edit(dir, "measured/wire.json", NULL, "\"up\":2000,", "\"up\":300,");
+    edit(dir, "measured/wire.json", NULL, "\"up\":2020,", "\"up\":3720,");
 }
 
 static void wire_less_down(const char *dir) {
@@ -666,7 +668,7 @@ static const struct lie {
     {wire_of_stranger, "verdicts", "measured/wire.json", "of run.json has no row"},
     {wire_without, "verdicts", "measured/wire.json", "of run.json has no row"},
     {wire_twice, "verdicts", "measured/wire.json", "row 2 is not above the one before it"},
-    {wire_less_up, "verdicts", "measured/wire.json", ": up is 100, and its accepted submissions"},
+    {wire_less_up, "verdicts", "measured/wire.json", ": up is 300, and its accepted submissions"},
     {wire_less_down, "verdicts", "measured/wire.json", ": down is 1100, and the offers and"},
     {repro_fewer, "verdicts", "measured/repro.json",
      "0 submissions are repeated with other threads, and scenario.yaml gives 1"},
@@ -733,8 +735,8 @@ static uint64_t size_of(const char *dir, const char *path) {
 }
 
 /* Of the first node, which is accepted in all rounds: all that it has signed, and signed for. */
-static void least_of(uint64_t *up, uint64_t *down, const kit *k, bool with_payloads) {
-    *up = *down = 0;
+static omm_wire_node least_of(const kit *k, bool with_payloads) {
+    omm_wire_node least = {.node = k->ids[0]};
     for (uint32_t r = 0; r < KIT_ROUNDS; r++) {
         omm_buf text;
         omm_arena arena;
@@ -746,23 +748,30 @@ static void least_of(uint64_t *up, uint64_t *down, const kit *k, bool with_paylo
         kit_read(&text, k->dir, path.text);
         CHECK_OK(omm_envelope_open(&env, omm_buf_view(&text)));
         CHECK_OK(omm_submission_decode(&s, env.payload, &arena));
-        *up += text.size + (with_payloads ? s.payload.size : 0);
-        *down += size_of(k->dir, omm_bundle_path_offer(r).text) +
-                 size_of(k->dir, omm_bundle_path_adapter(r).text);
+        least.up_payload += with_payloads ? s.payload.size : 0;
+        least.up += text.size;
+        least.down_payload += size_of(k->dir, omm_bundle_path_adapter(r).text);
+        least.down += size_of(k->dir, omm_bundle_path_offer(r).text);
         omm_arena_fini(&arena);
         omm_buf_fini(&text);
     }
+    least.up += least.up_payload;
+    least.down += least.down_payload;
+    return least;
 }
 
 /* Does it verify where the first node's row says so much? */
-static bool takes_row(const kit *k, uint64_t up, uint64_t down) {
+static bool takes_row(const kit *k, omm_wire_node row) {
     char dir[OMM_PATH_MAX], from[256], to[256];
     omm_verify_report r;
     char hex[OMM_DIGEST_HEX_SIZE];
     omm_digest_hex(hex, &k->ids[0]);
     wire_row(from, 0, "");
-    snprintf(to, sizeof to, "{\"down\":%llu,\"node\":\"%s\",\"retries\":0,\"up\":%llu}",
-             (unsigned long long)down, hex, (unsigned long long)up);
+    snprintf(to, sizeof to,
+             "{\"down\":%llu,\"down_payload\":%llu,\"node\":\"%s\",\"retries\":0,\"up\":%llu,"
+             "\"up_payload\":%llu}",
+             (unsigned long long)row.down, (unsigned long long)row.down_payload, hex,
+             (unsigned long long)row.up, (unsigned long long)row.up_payload);
     kit_copy(dir, k->dir);
     edit(dir, "measured/wire.json", NULL, from, to);
     kit_reseal(dir, &k->bundle, true);
@@ -778,12 +787,17 @@ static bool takes_row(const kit *k, uint64_t up, uint64_t down) {
 static void test_least(void) {
     for (int same = 0; same < 2; same++) {
         kit k;
-        uint64_t up, down;
         kit_make(&k, &(kit_options){.same_payloads = same != 0});
-        least_of(&up, &down, &k, !same);
-        CHECK(takes_row(&k, up, down));
-        CHECK(!takes_row(&k, up - 1, down));
-        CHECK(!takes_row(&k, up, down - 1));
+        const omm_wire_node least = least_of(&k, !same);
+        CHECK(takes_row(&k, least));
+        for (int what = 0; what < 4; what++) {
+            omm_wire_node less = least;
+            uint64_t *const numbers[] = {&less.up, &less.down, &less.down_payload,
+                                         &less.up_payload};
+            if (what == 3 && same) continue; /* it is none */
+            (*numbers[what])--;
+            CHECK(!takes_row(&k, less));
+        }
         kit_remove(&k);
     }
 }

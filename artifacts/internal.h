@@ -170,9 +170,12 @@ typedef struct audit {
     omm_scenario_reader read_scenario; /* NULL: not here */
     bool has_facts;                    /* scenario.yaml could be read, and agrees with run.json: */
     omm_scenario_facts facts;
-    omm_digest agreed;         /* what round 0 follows: run.json, scenario.yaml, policy.yaml */
-    size_t signed_count;       /* accepted ones that the enrolled node has signed */
-    audit_residual *residuals; /* (residual_count) ascending; audit_submissions notes them */
+    omm_digest agreed;   /* what round 0 follows: run.json, scenario.yaml, policy.yaml */
+    size_t signed_count; /* accepted ones that the enrolled node has signed */
+    struct {
+        uint64_t count, up, down; /* bytes of their payloads, and of the adapters they began with */
+    } sent;                       /* of accepted ones that are what offer and round say */
+    audit_residual *residuals;    /* (residual_count) ascending; audit_submissions notes them */
     size_t residual_count, residual_capacity;
     omm_digest residual_zero; /* what a node goes on from that has none */
     audit_file *files;        /* ascending by path; NULL in judge */

@@ -25,6 +25,10 @@ static omm_gate_source source_of(const evidence *ev, const file_state *file, con
     };
 }
 
+static uint64_t saturating_add(uint64_t a, uint64_t b) {
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
 /* --- communication --- */
 
 /* measured/wire.json, and what the ledger is worth: read before anything is judged, the ledger once for both. */
@@ -35,6 +39,7 @@ typedef struct traffic {
     omm_gate_bytes *nodes; /* (wire.node_count) */
     omm_gate_traffic exchanges;
     uint64_t bytes; /* of all exchanges, up and down */
+    uint64_t fp32;  /* of all nodes */
 } traffic;
 
 static omm_err judge_ledger(omm_verdicts *out, const omm_gate_context *context, const evidence *ev,
@@ -65,7 +70,7 @@ static omm_err add_row(void *ud, const omm_ledger_record *row) {
     omm_gate_traffic_add(&t->exchanges, &bytes);
     t->bytes += row->up + row->down;
     size_t at = wire_node(&t->wire, &row->node);
-    if (at < t->wire.node_count) t->nodes[at].fp32 += row->fp32;
+    if (at < t->wire.node_count && !t->wire.has_payloads) t->nodes[at].fp32 += row->fp32;
     return OMM_OK;
 }
 
@@ -82,16 +87,35 @@ static void load_wire(traffic *t, const evidence *ev) {
     omm_buf_fini(&text);
 }
 
+/* `payload` bytes, of payloads of which `count` with `bytes` in all are signed, as f32. */
+static double as_fp32(uint64_t payload, const audit *a, uint64_t bytes) {
+    const double full = 4.0 * (double)a->ev.run.layout.value_count * (double)a->sent.count;
+    return bytes > 0 ? (double)payload * (full / (double)bytes) : 0;
+}
+
+/* All that passed, and of it the adapters as f32. */
+static uint64_t row_fp32(const omm_wire_node *row, const audit *a) {
+    const double plain = (double)(row->up - row->up_payload + row->down - row->down_payload);
+    const double fp32 = plain + as_fp32(row->up_payload, a, a->sent.up) +
+                        as_fp32(row->down_payload, a, a->sent.down);
+    if (a->sent.count == 0) return 0; /* what codecs have saved nobody has signed */
+    return fp32 < (double)INT64_MAX ? (uint64_t)fp32 : UINT64_MAX;
+}
+
 /* Fini after it, whatever it returns. */
-static omm_err traffic_load(traffic *t, evidence *ev) {
+static omm_err traffic_load(traffic *t, audit *a) {
+    evidence *ev = &a->ev;
     memset(t, 0, sizeof *t);
     omm_arena_init(&t->arena, BUNDLE_ARENA_BYTES_MAX);
     load_wire(t, ev);
     t->nodes = omm_alloc(t->wire.node_count + 1, sizeof *t->nodes);
     if (!t->nodes) return omm_raise(OMM_ERR_NOMEM, "no memory for wire bytes");
     for (size_t i = 0; i < t->wire.node_count; i++)
-        t->nodes[i] = (omm_gate_bytes){t->wire.nodes[i].up, t->wire.nodes[i].down, 0};
+        t->nodes[i] = (omm_gate_bytes){t->wire.nodes[i].up, t->wire.nodes[i].down,
+                                       t->wire.has_payloads ? row_fp32(&t->wire.nodes[i], a) : 0};
     OMM_TRY(evidence_ledger(ev, add_row, t));
+    for (size_t i = 0; i < t->wire.node_count; i++)
+        t->fp32 = saturating_add(t->fp32, t->nodes[i].fp32);
     if (ev->ledger_file.err == OMM_OK) return OMM_OK;
     t->exchanges = (omm_gate_traffic){0}; /* of lines before the bad one */
     t->bytes = 0;
@@ -115,10 +139,6 @@ static omm_err judge_wire(omm_verdicts *out, const omm_gate_context *context, co
 }
 
 /* --- fairness --- */
-
-static uint64_t saturating_add(uint64_t a, uint64_t b) {
-    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
 
 /* By index in run.nodes; a node that is not enrolled has no share (integrity reports it). */
 static omm_err fill_shares(omm_gate_share *shares, evidence *ev) {
@@ -301,7 +321,8 @@ static omm_err judge_audit(omm_judgement *j, audit *a, const omm_policy *policy,
     run_chain(a);
     OMM_TRY(a->fatal);
     traffic t;
-    omm_err err = traffic_load(&t, &a->ev);
+    omm_err err = traffic_load(&t, a);
+    j->wire_fp32 = t.fp32;
     if (err == OMM_OK) err = judge_evidence(&j->evidence, &evidence_context, a, &t);
     if (err == OMM_OK) err = judge_wire(&j->measured, &measured_context, &a->ev, &t);
     traffic_fini(&t);

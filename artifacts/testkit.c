@@ -742,8 +742,11 @@ static void put_eval(maker *m, const char *path, double nll, bool generated) {
 static void put_wire(maker *m) {
     omm_wire_node nodes[KIT_NODES];
     for (size_t i = 0; i < KIT_NODES; i++)
-        nodes[i] = (omm_wire_node){m->k->ids[i], 2000 + 10 * i, 3000, i};
-    omm_wire_record wire = {.commit = KIT_COMMIT, .nodes = nodes, .node_count = KIT_NODES};
+        nodes[i] = (omm_wire_node){m->k->ids[i], 2000 + 10 * i, 3000, i, 300, 500 + i};
+    omm_wire_record wire = {.commit = KIT_COMMIT,
+                            .nodes = nodes,
+                            .node_count = KIT_NODES,
+                            .has_payloads = !m->options->plain_wire};
     memcpy(wire.run_id, m->run.run_id, sizeof wire.run_id);
     omm_buf out;
     omm_buf_init(&out, BUF_MAX);

@@ -56,6 +56,7 @@ typedef struct kit_options {
         *refusals; /* instead of ours; of nodes that are not accepted there, or once more */
     size_t refusal_count;
     bool same_payloads; /* whatever the round, all nodes send the same bytes */
+    bool plain_wire;    /* wire.json does not say what of it was adapters */
     bool joined;        /* nobody knows whose data the nodes have, as of those who joined */
 } kit_options;
 

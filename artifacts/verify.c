@@ -233,18 +233,27 @@ static const char *why_not_done(const verifier *v) {
     return v->has_more ? "the bundle holds more than its manifest lists" : NULL;
 }
 
+/* Whatever there is, some checks read no more than names, the manifest, and files as large as it says. */
+static bool is_done(const verifier *v, const check_row *row) {
+    if (!why_not_done(v) || row->own == check_files) return true;
+    if (!v->safe_to_read) return false;
+    return row->own == check_signature || (row->own == check_digests && v->is_signed);
+}
+
 static void run_check(verifier *v, omm_verify_check *out, const check_row *row) {
-    const char *why = why_not_done(v);
-    const bool is_first =
-        row->own == check_files || (row->own == check_signature && v->safe_to_read);
+    const bool done = is_done(v, row);
     v->check = row->name;
-    if (why && !is_first)
-        audit_fail(v->a, "", "not done: %s", why);
+    if (!done)
+        v->report->not_done = why_not_done(v);
     else if (row->own)
         row->own(v);
     else
         row->audit(v->a);
-    *out = (omm_verify_check){row->name, v->a->failures == 0, v->a->items, v->a->failures};
+    *out = (omm_verify_check){.name = row->name,
+                              .passed = done && v->a->failures == 0,
+                              .done = done,
+                              .items = v->a->items,
+                              .failures = v->a->failures};
     v->a->items = 0;
     v->a->failures = 0;
 }
@@ -370,16 +379,37 @@ static omm_err text_signer(omm_buf *out, const omm_verify_report *r) {
     return omm_buf_printf(out, "\n");
 }
 
+static size_t count_not_done(const omm_verify_report *r) {
+    size_t count = 0;
+    for (size_t i = 0; i < r->check_count; i++) count += !r->checks[i].done;
+    return count;
+}
+
+static omm_err text_not_done(omm_buf *out, const omm_verify_report *r) {
+    if (!r->not_done) return OMM_OK;
+    OMM_TRY(omm_buf_printf(out, "  not done: %zu of %zu checks, as %s (", count_not_done(r),
+                           r->check_count, r->not_done));
+    bool is_first = true;
+    for (size_t i = 0; i < r->check_count; i++) {
+        if (r->checks[i].done) continue;
+        OMM_TRY(omm_buf_printf(out, "%s%s", is_first ? "" : ", ", r->checks[i].name));
+        is_first = false;
+    }
+    return omm_buf_printf(out, ")\n");
+}
+
 omm_err omm_verify_report_text(omm_buf *out, const omm_verify_report *r) {
     OMM_TRY(text_signer(out, r));
     for (size_t i = 0; i < r->check_count; i++) {
         const omm_verify_check *c = &r->checks[i];
+        if (!c->done) continue;
         OMM_TRY(omm_buf_printf(out, "  %s  %-12s %zu %s", c->passed ? "pass" : "FAIL", c->name,
                                c->items, what_of(c->name)));
         if (c->failures) OMM_TRY(omm_buf_printf(out, ", %zu failures", c->failures));
         OMM_TRY(omm_buf_printf(out, "\n"));
         OMM_TRY(text_failures(out, r, c->name));
     }
+    OMM_TRY(text_not_done(out, r));
     OMM_TRY(omm_buf_printf(out, "\n"));
     if (r->judged) OMM_TRY(omm_judgement_text(out, &r->judgement));
     return omm_buf_printf(out, "verify: %s%s\n", r->passed ? "pass" : "FAIL",
@@ -394,6 +424,7 @@ static void json_lists(record_out *o, const omm_verify_report *r) {
         record_out c = record_begin();
         record_put_str(&c, "name", r->checks[i].name);
         record_put_bool(&c, "passed", r->checks[i].passed);
+        record_put_bool(&c, "done", r->checks[i].done);
         record_put_u64(&c, "items", r->checks[i].items);
         record_put_u64(&c, "failures", r->checks[i].failures);
         record_append_record(o, checks, &c);
@@ -405,6 +436,10 @@ static void json_lists(record_out *o, const omm_verify_report *r) {
         record_put_str(&f, "reason", r->failures[i].reason);
         record_append_record(o, failures, &f);
     }
+    if (r->not_done)
+        record_put_str(o, "not_done", r->not_done);
+    else
+        record_put(o, "not_done", json_null());
     record_put(o, "checks", checks);
     record_put(o, "failures", failures);
 }
@@ -507,7 +542,51 @@ static omm_err refusal_reason(const char **out, omm_arena *arena, const omm_veri
     return OMM_OK;
 }
 
-omm_err omm_verify_refusal_junit(omm_buf *out, const omm_verify_report *r) {
+enum { PROPERTIES_MAX = 9 };
+
+/* Texts of the properties that a report does not have as such. */
+typedef struct whose_texts {
+    char run_digest[OMM_DIGEST_HEX_SIZE], coordinator[OMM_DIGEST_HEX_SIZE];
+} whose_texts;
+
+static const char *yes_or_no(bool is) {
+    return is ? "true" : "false";
+}
+
+/* What a report of verdicts is of; whatever nobody knows is left out.  Returns how many there are. */
+static size_t whose_properties(omm_junit_property out[PROPERTIES_MAX], whose_texts *texts,
+                               const omm_verify_report *r, const char *dir, const char *policy) {
+    size_t n = 0;
+    out[n++] = (omm_junit_property){"bundle", dir};
+    out[n++] = (omm_junit_property){"verified", yes_or_no(r != NULL)};
+    if (policy) out[n++] = (omm_junit_property){"policy", policy};
+    if (!r) return n;
+    omm_digest_hex(texts->run_digest, &r->run_digest);
+    omm_hex(texts->coordinator, omm_bytes_of(r->coordinator_key.b, sizeof r->coordinator_key.b));
+    if (r->signer[0]) out[n++] = (omm_junit_property){"signer", r->signer};
+    out[n++] = (omm_junit_property){"pinned", yes_or_no(r->pinned)};
+    if (!omm_digest_is_zero(&r->run_digest))
+        out[n++] = (omm_junit_property){"run_digest", texts->run_digest};
+    if (!r->run_id[0]) return n;
+    out[n++] = (omm_junit_property){"run_id", r->run_id};
+    out[n++] = (omm_junit_property){"coordinator_key", texts->coordinator};
+    out[n++] = (omm_junit_property){"coordinator_pinned", yes_or_no(r->coordinator_pinned)};
+    return n;
+}
+
+omm_err omm_verify_gate_junit(omm_buf *out, const omm_verify_report *r, const omm_judgement *j,
+                              const char *dir, const char *policy) {
+    whose_texts texts;
+    omm_junit_property properties[PROPERTIES_MAX];
+    const omm_verdicts *const sets[] = {&j->evidence, &j->measured};
+    return omm_verdicts_junit_of(out, sets, 2, properties,
+                                 whose_properties(properties, &texts, r, dir, policy));
+}
+
+omm_err omm_verify_refusal_junit(omm_buf *out, const omm_verify_report *r, const char *dir) {
+    whose_texts texts;
+    omm_junit_property properties[PROPERTIES_MAX];
+    const size_t count = whose_properties(properties, &texts, r, dir, NULL);
     OMM_ASSERT(!r->intact && r->check_count <= OMM_METRIC_COUNT);
     omm_verdicts verdicts;
     const omm_verdicts *const sets[] = {&verdicts};
@@ -517,14 +596,14 @@ omm_err omm_verify_refusal_junit(omm_buf *out, const omm_verify_report *r) {
         const omm_verify_check *check = &r->checks[i];
         verdicts.items[verdicts.count] = (omm_verdict){.family = "integrity",
                                                        .metric = check->name,
-                                                       .required = true,
+                                                       .required = check->done,
                                                        .passed = check->passed,
-                                                       .reason = ""};
-        if (!check->passed)
+                                                       .reason = check->done ? "" : r->not_done};
+        if (check->done && !check->passed)
             err = refusal_reason(&verdicts.items[verdicts.count].reason, &verdicts.arena, r, check);
         verdicts.count++;
     }
-    if (err == OMM_OK) err = omm_verdicts_junit(out, sets, 1);
+    if (err == OMM_OK) err = omm_verdicts_junit_of(out, sets, 1, properties, count);
     omm_verdicts_fini(&verdicts);
     return err;
 }

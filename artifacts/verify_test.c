@@ -78,17 +78,86 @@ static void test_refusal(const kit *k) {
     CHECK_EQ(json_array_size(checks), r.check_count);
     json_decref(json);
     omm_buf_clear(&text);
-    CHECK_OK(omm_verify_refusal_junit(&text, &r));
+    CHECK_OK(omm_verify_refusal_junit(&text, &r, "a&<\xff\x01\xc3\xa4\xef\xbf\xbe"));
     CHECK_OK(omm_buf_append(&text, "", 1));
     const char *xml = (const char *)text.data;
     CHECK(strstr(
               xml,
               "name=\"files\" time=\"0\">\n      <failure message=\"&lt;? &quot;&amp;????&gt;: ") !=
           NULL);
+    CHECK(
+        strstr(
+            xml,
+            "    <properties>\n      <property name=\"bundle\" value=\"a&amp;&lt;??\xc3\xa4?\"/>\n "
+            "     <property name=\"verified\" value=\"true\"/>\n"
+            "      <property name=\"signer\" value=\"") != NULL);
     CHECK(strstr(xml, "name=\"signature\" time=\"0\"/>") != NULL);
     omm_buf_fini(&text);
     omm_verify_report_fini(&r);
     kit_delete(k->dir, "<\xe9 \"&\xef\xbf\xbf\x01>");
+}
+
+static void has(const omm_buf *text, const char *part) {
+    if (memmem(text->data, text->size, part, strlen(part))) return;
+    fprintf(stderr, "%.*s\nhas no %s\n", (int)text->size, (const char *)text->data, part);
+    CHECK(false);
+}
+
+/* A file with a byte more is named once; the others' digests are looked at, and what is not done is said once, in no failure of its
+ * own. */
+static void test_byte_more(const kit *k) {
+    char dir[OMM_PATH_MAX];
+    omm_verify_report r;
+    omm_buf text;
+    json_t *json = NULL;
+    omm_buf_init(&text, BUF_MAX);
+    kit_copy(dir, k->dir);
+    kit_read(&text, dir, "final.gguf");
+    CHECK_OK(omm_buf_append(&text, "x", 1));
+    kit_write(dir, "final.gguf", omm_buf_view(&text));
+    kit_verify(&r, dir, NULL);
+    CHECK(!r.intact && r.failure_count == 1 && kit_names(&r, "files", "final.gguf"));
+    CHECK(omm_digest_is_zero(&r.run_digest)); /* of what is there there is none */
+    omm_buf_clear(&text);
+    CHECK_OK(omm_verify_report_text(&text, &r));
+    has(&text, "  FAIL  files        ");
+    has(&text, "  pass  signature    ");
+    has(&text, "  pass  digests      ");
+    CHECK(!memmem(text.data, text.size, "  FAIL  run", 11));
+    has(&text,
+        "\n  not done: 14 of 17 checks, as the bundle holds more than its manifest lists (run, "
+        "offers, submissions, receipts, refusals, payloads, aggregation, broadcast, ledger, "
+        "eval, verdicts, adapter, close, complete)\n\nverify: FAIL\n");
+    omm_buf_clear(&text);
+    CHECK_OK(omm_verify_report_json(&text, &r));
+    has(&text, "\"not_done\":\"the bundle holds more than its manifest lists\"");
+    has(&text, "{\"done\":false,\"failures\":0,\"items\":0,\"name\":\"run\",\"passed\":false}");
+    CHECK_OK(omm_json_parse(&json, omm_buf_view(&text), "report"));
+    CHECK_EQ(json_array_size(json_object_get(json, "failures")), 1);
+    json_decref(json);
+    omm_buf_clear(&text);
+    CHECK_OK(omm_verify_refusal_junit(&text, &r, dir));
+    has(&text, "tests=\"17\" failures=\"1\" skipped=\"14\"");
+    has(&text, "name=\"run\" time=\"0\">\n      <skipped message=\"the bundle holds more than its "
+               "manifest lists\"/>");
+    omm_verify_report_fini(&r);
+    /* Another file has other bytes, of which the digests tell, too. */
+    omm_buf_clear(&text);
+    kit_read(&text, dir, "policy.yaml");
+    text.data[0] ^= 1;
+    kit_write(dir, "policy.yaml", omm_buf_view(&text));
+    kit_verify(&r, dir, NULL);
+    CHECK(r.failure_count == 2 && kit_names(&r, "digests", "policy.yaml"));
+    omm_verify_report_fini(&r);
+    kit_verify(&r, k->dir, NULL); /* of a good one all are done */
+    CHECK(r.intact && !r.not_done);
+    for (size_t i = 0; i < r.check_count; i++) CHECK(r.checks[i].done);
+    omm_buf_clear(&text);
+    CHECK_OK(omm_verify_report_json(&text, &r));
+    has(&text, "\"not_done\":null");
+    omm_verify_report_fini(&r);
+    omm_buf_fini(&text);
+    CHECK_OK(omm_dir_remove(dir));
 }
 
 /* --- one bit --- */
@@ -369,6 +438,7 @@ int main(int argc, char **argv) {
     kit_make(&k, &(kit_options){0});
     test_good(&k);
     test_refusal(&k);
+    test_byte_more(&k);
     test_files(&k);
     CHECK_OK(omm_dir_walk(k.dir, remove_file, &k));
     test_no_folder();

@@ -44,6 +44,7 @@ static void check_all_there(verifier *v, const omm_wire_record *wire) {
 
 typedef struct least {
     uint64_t up, down;
+    uint64_t up_payload, down_payload; /* of these */
 } least;
 
 /* The beginnings of all payloads' digests, ascending: two that begin alike count as one. */
@@ -88,8 +89,11 @@ static bool was_sent(const payloads *all, const audit_submission *s) {
 static void add_submission(least *node, const audit_offer *offer, const audit_submission *s,
                            const payloads *all) {
     if (s->envelope_bytes == 0 || !offer->known) return; /* has been said */
-    node->up += s->envelope_bytes + (was_sent(all, s) ? s->payload_bytes : 0);
+    const uint64_t payload = was_sent(all, s) ? s->payload_bytes : 0;
+    node->up += s->envelope_bytes + payload;
+    node->up_payload += payload;
     node->down += offer->envelope_bytes + offer->global_bytes;
+    node->down_payload += offer->global_bytes;
 }
 
 /* nodes: by index in run.nodes, cleared.  False: it cannot go on, which is said. */
@@ -116,6 +120,15 @@ static void compare_rows(verifier *v, const omm_wire_record *wire, const least *
                        "node %s: up is %llu, and its accepted submissions have %llu bytes",
                        name_of(v, node), (unsigned long long)row->up,
                        (unsigned long long)nodes[node].up);
+        if (wire->has_payloads && (row->up_payload < nodes[node].up_payload ||
+                                   row->down_payload < nodes[node].down_payload))
+            audit_fail(v->a, WIRE_PATH,
+                       "node %s: up_payload is %llu and down_payload %llu, and what it has signed "
+                       "has %llu and %llu bytes of adapters",
+                       name_of(v, node), (unsigned long long)row->up_payload,
+                       (unsigned long long)row->down_payload,
+                       (unsigned long long)nodes[node].up_payload,
+                       (unsigned long long)nodes[node].down_payload);
         if (row->down < nodes[node].down)
             audit_fail(v->a, WIRE_PATH,
                        "node %s: down is %llu, and the offers and adapters that it has signed for "

@@ -357,6 +357,11 @@ static omm_err read_schedule(omm_coord_service_options *out, const coordinator *
                      c->file.every);
 }
 
+static void log_doubt(void *ud, const char *sentence) {
+    const coordinator *c = ud;
+    omm_log_event(&c->env.log, OMM_LOG_WARN, "scenario_doubt", OMM_LOG_STR("detail", sentence));
+}
+
 static omm_err open_run(coordinator *c) {
     omm_scenario_run_options options = {.scenario = c->scenario,
                                         .compute = &c->env.compute,
@@ -371,6 +376,7 @@ static omm_err open_run(coordinator *c) {
     }
     OMM_TRY(omm_scenario_run_open(&c->run, &options));
     cli_warn_words(omm_run_tokenizer(omm_scenario_run_get(c->run)));
+    if (!options.has_begun) OMM_TRY(omm_scenario_run_warn(c->run, log_doubt, c));
     if (!c->file.key[0]) omm_run_bundle_key(&c->bundle_key, omm_scenario_run_seed(c->run));
     return OMM_OK;
 }

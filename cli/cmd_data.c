@@ -27,10 +27,9 @@ typedef struct survey {
     const char *path;
     omm_data_totals totals;
     tally clients, skills;
-    omm_marks marks;                  /* of every example; sorted once it is complete */
-    uint64_t calls;                   /* examples whose first learned answer calls a tool */
-    uint64_t duplicates;              /* examples that come after an equal one */
-    omm_mark duplicate_of, duplicate; /* the one with the lowest place */
+    omm_marks marks;     /* of every example; sorted once it is complete */
+    uint64_t calls;      /* examples whose first learned answer calls a tool */
+    omm_overlap doubles; /* examples that come after an equal one */
 } survey;
 
 typedef struct check {
@@ -91,19 +90,6 @@ static omm_err add_example(void *ud, const omm_example *e) {
     return omm_marks_add(&s->marks, omm_mark_of(e, e->count));
 }
 
-static void find_duplicates(survey *s) {
-    omm_marks_sort(&s->marks);
-    for (size_t i = 1; i < s->marks.count; i++) {
-        const omm_mark *mark = &s->marks.rows[i];
-        if (mark->hash != mark[-1].hash) continue;
-        if (!s->duplicates || mark->place < s->duplicate.place) {
-            s->duplicate = *mark;
-            s->duplicate_of = mark[-1];
-        }
-        s->duplicates++;
-    }
-}
-
 /* Of equal ones in the first file the one with the lowest place. */
 static void find_shared(check *c) {
     const omm_marks *a = &c->files[0].marks, *b = &c->files[1].marks;
@@ -120,7 +106,8 @@ static omm_err survey_file(check *c, survey *s, const char *path) {
     if (err == OMM_ERR_TOO_BIG && !strstr(omm_err_sentence(), path))
         return omm_raise(err, "%s: %s", path, omm_err_sentence());
     OMM_TRY(err);
-    find_duplicates(s);
+    omm_marks_sort(&s->marks);
+    s->doubles = omm_marks_doubles(&s->marks);
     return OMM_OK;
 }
 
@@ -170,9 +157,9 @@ static void print_survey(const check *c, const survey *s) {
     print_count("truncated", t->truncated, t->truncated ? note : "");
     snprintf(note, sizeof note, "nothing to learn within %u tokens", c->seq);
     print_count("dropped", t->dropped, t->dropped ? note : "");
-    snprintf(note, sizeof note, "%s %u is %s %u again", data_unit(t), s->duplicate.place,
-             data_unit(t), s->duplicate_of.place);
-    print_count("duplicates", s->duplicates, s->duplicates ? note : "");
+    snprintf(note, sizeof note, "%s %u is %s %u again", data_unit(t), s->doubles.first[0].place,
+             data_unit(t), s->doubles.first[0].met);
+    print_count("duplicates", s->doubles.count, s->doubles.count ? note : "");
     /* by the model's template; what a file spells out stays as it is */
     snprintf(note, sizeof note, "answers with tool calls; tool_calls are learned as %s",
              omm_calls_form_shown(omm_chat_calls_of(c->tokenizer)));
@@ -209,7 +196,7 @@ static json_t *tally_json(const tally *t) {
 static json_t *survey_json(const survey *s) {
     json_t *object = data_totals_json(&s->totals);
     json_object_set_new(object, "path", omm_json_text(s->path));
-    json_object_set_new(object, "duplicates", json_integer((json_int_t)s->duplicates));
+    json_object_set_new(object, "duplicates", json_integer((json_int_t)s->doubles.count));
     json_object_set_new(object, "calls", json_integer((json_int_t)s->calls));
     json_object_set_new(object, "clients", tally_json(&s->clients));
     json_object_set_new(object, "skills", tally_json(&s->skills));

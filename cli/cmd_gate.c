@@ -43,21 +43,25 @@ static omm_err judge(bool *passed, const char *dir, const omm_verify_report *rep
                       "gate: judged by %s, and by the defaults where it says nothing; not by the "
                       "bundle's policy.yaml\n",
                       o->policy);
+    omm_buf xml;
+    omm_buf_init(&xml, TEXT_BYTES_MAX);
     omm_err err = print_judgement(&judgement, report, o);
     if (err == OMM_OK && o->junit)
-        err = omm_file_write_fast(o->junit, omm_buf_view(&judgement.junit), 0644);
+        err = omm_verify_gate_junit(&xml, report, &judgement, dir, o->policy);
+    if (err == OMM_OK && o->junit) err = omm_file_write_fast(o->junit, omm_buf_view(&xml), 0644);
+    omm_buf_fini(&xml);
     omm_judgement_fini(&judgement);
     return err;
 }
 
 /* Whoever collects these files must not find an earlier bundle's, in which all passed. */
-static omm_err refuse(const omm_verify_report *report, const gate_options *o) {
+static omm_err refuse(const omm_verify_report *report, const char *dir, const gate_options *o) {
     omm_buf text;
     omm_buf_init(&text, TEXT_BYTES_MAX);
     omm_err err = o->json ? omm_verify_refusal_json(&text, report) : OMM_OK;
     if (err == OMM_OK && o->json) err = cli_print(&text);
     omm_buf_clear(&text);
-    if (err == OMM_OK && o->junit) err = omm_verify_refusal_junit(&text, report);
+    if (err == OMM_OK && o->junit) err = omm_verify_refusal_junit(&text, report, dir);
     if (err == OMM_OK && o->junit) err = omm_file_write_fast(o->junit, omm_buf_view(&text), 0644);
     omm_buf_fini(&text);
     return err;
@@ -72,7 +76,7 @@ static omm_err judge_or_refuse(bool *passed, const char *dir, gate_options *o) {
     OMM_TRY(cli_pins_verify(&report, dir, &o->pins));
     const bool intact = report.intact;
     if (!intact) cli_pins_say_refused(dir, "gate");
-    omm_err err = intact ? judge(passed, dir, &report, o) : refuse(&report, o);
+    omm_err err = intact ? judge(passed, dir, &report, o) : refuse(&report, dir, o);
     omm_verify_report_fini(&report);
     if (err == OMM_OK && intact) cli_pins_hint(&o->pins, "gate");
     return err;

@@ -151,7 +151,7 @@ static void print_bytes(const omm_simulate_result *r) {
                  r->rounds_held);
     printf("\nBytes on the wire: %s up, %s down ", up, down);
     if (r->bytes_fp32)
-        printf("(fp32 adapters both ways: %s; saved %.1f %%)\n", full,
+        printf("(with adapters in fp32 both ways: %s; saved %.1f %%)\n", full,
                100 * (1 - total / (double)r->bytes_fp32));
     else
         printf("(nothing was accepted)\n");

@@ -148,6 +148,24 @@ static omm_err warn_of_shared(train_run *r) {
     return OMM_OK;
 }
 
+/* Who is there twice counts twice. */
+static omm_err warn_of_doubles(train_run *r) {
+    OMM_TRY(omm_dataset_doubles(&r->doubles, r->eval));
+    const omm_overlap *d = &r->doubles;
+    const char *held_out = r->args.eval ? r->args.eval : r->args.data;
+    if (d->count == 0) return OMM_OK;
+    fprintf(stderr, "%llu of %zu held-out examples are there before, and count again",
+            (unsigned long long)d->count, omm_dataset_count(r->eval));
+    for (size_t i = 0; i < d->shown; i++) {
+        fprintf(stderr, "%s", i ? ", " : ": ");
+        data_print_place(stderr, held_out, d->first[i].place, omm_dataset_totals(r->eval), false);
+        fprintf(stderr, " = ");
+        data_print_place(stderr, held_out, d->first[i].met, omm_dataset_totals(r->eval), false);
+    }
+    fprintf(stderr, "%s\n", d->shown > 0 && d->count > d->shown ? ", ..." : "");
+    return OMM_OK;
+}
+
 static omm_err load_data(train_run *r) {
     omm_dataset_options options;
     OMM_TRY(data_options_resolve(&options, &r->args.data_options, r->args.seq));
@@ -166,6 +184,7 @@ static omm_err load_data(train_run *r) {
     if (!r->eval) return OMM_OK;
     OMM_TRY(check_held_out(r));
     OMM_TRY(warn_of_shared(r));
+    OMM_TRY(warn_of_doubles(r));
     r->items = omm_alloc(omm_dataset_count(r->eval), sizeof *r->items);
     r->items_before = omm_alloc(omm_dataset_count(r->eval), sizeof *r->items);
     if (!r->items || !r->items_before) return omm_raise(OMM_ERR_NOMEM, "out of memory");

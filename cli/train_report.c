@@ -4,6 +4,7 @@
 #include "train_run.h"
 
 #include "omm/clock.h"
+#include "omm/data_reader.h"
 #include "omm/file.h"
 #include "omm/mem.h"
 #include "omm/memory.h"
@@ -235,6 +236,22 @@ static omm_err add_origin(json_t *root, const train_run *r) {
     return add_recipe(root, r);
 }
 
+/* What is judged of the examples that are held out: of a simulation the recipe's seq_max cuts them, here the model's context, or
+ * --seq where they come from what is trained on. */
+static void add_held_out(json_t *evaluation, const train_run *r) {
+    const omm_data_totals *t = omm_dataset_totals(r->eval);
+    json_object_set_new(evaluation, "seq_max",
+                        json_integer((json_int_t)omm_dataset_seq_max(r->eval)));
+    const bool is_own =
+        r->args.eval != NULL; /* a part does not know what was cut of it: `data` has both */
+    json_object_set_new(evaluation, "cut",
+                        is_own ? json_integer((json_int_t)t->truncated) : json_null());
+    json_object_set_new(evaluation, "left_out",
+                        is_own ? json_integer((json_int_t)t->dropped) : json_null());
+    json_object_set_new(evaluation, "doubles", json_integer((json_int_t)r->doubles.count));
+    json_object_set_new(evaluation, "double_lines", data_overlap_json(&r->doubles));
+}
+
 omm_err train_result_json(json_t **out, const train_run *r, const omm_digest *file) {
     omm_train_result t = omm_course_result(r->course);
     omm_digest data = omm_dataset_digest(r->data);
@@ -262,6 +279,7 @@ omm_err train_result_json(json_t **out, const train_run *r, const omm_digest *fi
                       summary_json(r, &r->after), "replies_cut", (json_int_t)r->replies_cut,
                       "shared", (json_int_t)r->shared.count, "shared_lines",
                       data_overlap_json(&r->shared)));
+    if (root && r->eval) add_held_out(json_object_get(root, "evaluation"), r);
     *out = root;
     return root ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "no memory for a result");
 }

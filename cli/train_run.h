@@ -38,6 +38,7 @@ typedef struct train_run {
     omm_dataset *data, *eval;
     omm_data_totals data_totals; /* of the whole file, before a split */
     omm_overlap shared;          /* held-out examples that are trained on, too */
+    omm_overlap doubles;         /* those that are there before */
     omm_pool *pool;
     omm_compute compute;
     unsigned threads; /* asked for; 0: auto */

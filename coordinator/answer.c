@@ -193,6 +193,7 @@ static omm_err reply_offer(omm_buf *reply, omm_coord *c, bool whole) {
     if (whole && omm_wire_is_whole(c->offer.size, c->global.size)) {
         OMM_TRY(coord_state_hold(c));
         r.data = omm_buf_view(&c->sent);
+        c->payload.down = r.data.size;
     }
     return omm_reply_encode(reply, &r);
 }
@@ -245,10 +246,12 @@ static omm_err answer_get(omm_buf *reply, omm_coord *c, const omm_request *reque
     if (chunk.size == 0)
         return omm_raise(OMM_ERR_REFUSED_SIZE, "index: %u is beyond the last of %zu chunks",
                          request->index, c->global.chunk_count);
+    c->payload.down = chunk.size;
     omm_reply r = {
         .kind = OMM_REPLY_CHUNK, .digest = request->digest, .index = request->index, .data = chunk};
     return omm_reply_encode(reply, &r);
 }
+
 /* ---- one request ---- */
 
 static omm_err answer_kind(omm_buf *reply, omm_coord *c, uint64_t now_ms,
@@ -265,6 +268,12 @@ static omm_err answer_kind(omm_buf *reply, omm_coord *c, uint64_t now_ms,
     return omm_raise(OMM_ERR_REFUSED_FORMAT, "body: unknown kind of request");
 }
 
+/* A node's payload whatever verdict it has; not what somebody sends whom nobody knows. */
+static void note_payload(omm_coord *c, const omm_request *request) {
+    const bool is_signed = request->kind == OMM_REQUEST_SUBMIT && c->last_node != OMM_COORD_NOBODY;
+    if (is_signed || request->kind == OMM_REQUEST_PUT) c->payload.up = request->data.size;
+}
+
 omm_err coord_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms, omm_bytes bytes,
                      const char *peer) {
     omm_arena request_arena;
@@ -275,8 +284,10 @@ omm_err coord_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms, omm_bytes by
     c->kept_out = COORD_ANONYMOUS;
     omm_err err = omm_request_decode(&request, bytes, &request_arena); /* its size first */
     if (err == OMM_OK) err = answer_kind(reply, c, now_ms, &request, &arena);
+    if (err == OMM_OK) note_payload(c, &request);
     if (err == OMM_ERR_VERSION) err = OMM_ERR_REFUSED_FORMAT;
     if (coord_is_refusal(err)) {
+        c->payload = (omm_coord_payload){0}; /* nor does the answer leave that was made */
         c->refusals_total++;
         char sentence[SENTENCE_SIZE];
         (void)snprintf(sentence, sizeof sentence, "%s", omm_err_sentence());

@@ -42,6 +42,9 @@ static void on_sent(void *ud, const held_answer *answer) {
     CHECK_EQ(answer->said_by, (int32_t)index - 1);
     CHECK_EQ(answer->request_bytes, 100 + index);
     CHECK_EQ(answer->reply_bytes, strlen(answer->exchange->said));
+    CHECK_EQ(answer->payload.up, index == 1 ? 40 : 0); /* has come, whatever is answered */
+    CHECK_EQ(answer->payload.down,
+             index == 1 && strcmp(answer->exchange->said, "verdict") == 0 ? 5 : 0);
     s_heard++;
 }
 
@@ -52,6 +55,7 @@ static void begin(size_t count) {
     for (size_t i = 0; i < count; i++) {
         CHECK(held_has_room(&s_held));
         CHECK_OK(held_take(&s_held, &s_all[i], (int32_t)i - 1, 100 + i, omm_bytes_str("verdict")));
+        if (i == 1) held_payload(&s_held, (omm_coord_payload){40, 5});
     }
     CHECK_EQ(s_held.count, count);
 }

@@ -134,6 +134,7 @@ static omm_err reply_offer(omm_buf *reply, omm_coord *c, canary_peer *p, bool wh
         omm_reply r = {.kind = OMM_REPLY_OFFER, .envelope = omm_buf_view(&envelope)};
         const omm_bytes global = omm_buf_view(&c->canary->sent);
         if (whole && omm_wire_is_whole(envelope.size, global.size)) r.data = global;
+        c->payload.down = r.data.size;
         err = omm_reply_encode(reply, &r);
     }
     omm_buf_fini(&envelope);
@@ -281,8 +282,7 @@ omm_err coord_canary_draw(bool *chosen, omm_coord *c) {
 
 /* ---- chunks of what an offer names ---- */
 
-omm_err coord_canary_get(bool *handled, omm_buf *reply, const omm_coord *c,
-                         const omm_request *request) {
+omm_err coord_canary_get(bool *handled, omm_buf *reply, omm_coord *c, const omm_request *request) {
     *handled = false;
     if (!c->canary) return OMM_OK;
     const coord_canary *w = c->canary;
@@ -295,6 +295,7 @@ omm_err coord_canary_get(bool *handled, omm_buf *reply, const omm_coord *c,
     if (chunk.size == 0)
         return omm_raise(OMM_ERR_REFUSED_SIZE, "index: %u is beyond the last chunk",
                          request->index);
+    if (shard >= w->o->shard_count) c->payload.down = chunk.size;
     const omm_reply r = {
         .kind = OMM_REPLY_CHUNK, .digest = request->digest, .index = request->index, .data = chunk};
     return omm_reply_encode(reply, &r);

@@ -221,6 +221,7 @@ omm_err omm_coord_step(omm_buf *reply, uint64_t *next_deadline_ms, omm_coord *c,
     start_clock(c, now_ms);
     coord_canary_now(c, now_ms);
     c->last_node = OMM_COORD_NOBODY;
+    c->payload = (omm_coord_payload){0};
     c->who[0] = '\0';
     c->peer_fresh = c->peer_tries = false;
     /* A deadline that has passed counts, whether or not somebody ticked in time. */
@@ -327,6 +328,10 @@ bool omm_coord_peer_stays(const omm_coord *c) {
 
 int32_t omm_coord_last_node(const omm_coord *c) {
     return c->last_node;
+}
+
+omm_coord_payload omm_coord_last_payload(const omm_coord *c) {
+    return c->payload;
 }
 
 const omm_coord_round *omm_coord_history(uint32_t *count, const omm_coord *c) {

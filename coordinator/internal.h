@@ -183,8 +183,9 @@ struct omm_coord {
     omm_coord_round *history; /* (run->rounds) */
     uint32_t history_count;   /* rounds that are over */
 
-    omm_buf close;     /* envelope of Close */
-    int32_t last_node; /* whose request this step answers */
+    omm_buf close;             /* envelope of Close */
+    int32_t last_node;         /* whose request this step answers */
+    omm_coord_payload payload; /* of it and its answer */
     char who
         [80]; /* for the log, of who signed it: a node's name, or how its key begins; "": nobody */
     bool peer_fresh;          /* and nobody else can have sent it: it is no replay */
@@ -350,7 +351,7 @@ OMM_CHECKED omm_err coord_canary_answer_poll(omm_buf *reply, omm_coord *c, const
 /* Those of the chosen whose turn is a canary are not chosen any more. */
 OMM_CHECKED omm_err coord_canary_draw(bool *chosen, omm_coord *c);
 /* handled: it was about a canary, and the reply is there or the error is its answer. */
-OMM_CHECKED omm_err coord_canary_get(bool *handled, omm_buf *reply, const omm_coord *c,
+OMM_CHECKED omm_err coord_canary_get(bool *handled, omm_buf *reply, omm_coord *c,
                                      const omm_request *request);
 OMM_CHECKED omm_err coord_canary_submit(bool *handled, omm_buf *reply, omm_coord *c,
                                         const omm_request *request, const omm_digest *digest,

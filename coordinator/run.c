@@ -290,6 +290,10 @@ static omm_err open_test(omm_run *run, const omm_run_config *config) {
     OMM_TRY(err);
     OMM_TRY(omm_hash_file(&run->record.test_digest, config->test));
     run->record.test_items = omm_dataset_count(run->test);
+    if (!config->counts_no_cut) {
+        run->record.test_cut = omm_dataset_totals(run->test)->truncated;
+        run->record.test_left_out = omm_dataset_totals(run->test)->dropped;
+    }
     OMM_TRY(check_held_out(run, config));
     return make_sample(run, config);
 }

@@ -46,7 +46,10 @@ static omm_err keep_entries(const service *s, const char *event, const char *nam
 }
 
 static void book_held(void *ud, const held_answer *answer) {
-    wires_book(ud, answer->said_by, answer->exchange, answer->request_bytes, answer->reply_bytes);
+    wires_book(ud, answer->said_by, answer->exchange,
+               &(wires_passed){.request_bytes = answer->request_bytes,
+                               .reply_bytes = answer->reply_bytes,
+                               .payload = answer->payload});
 }
 
 /* Our own trouble costs the peer its answer, not us the run. */
@@ -55,13 +58,15 @@ static void note_trouble(service *s, const char *event) {
     omm_log_event(s->o->log, OMM_LOG_ERROR, event, OMM_LOG_STR("detail", omm_err_sentence()));
 }
 
-static void keep_reply(service *s, int32_t said_by, omm_exchange *exchange, size_t request_bytes) {
+/* False: it did not work, and is said. */
+static bool keep_reply(service *s, int32_t said_by, omm_exchange *exchange, size_t request_bytes) {
     if (said_by >= 0) s->node_asked = true;
     if (held_take(&s->held, exchange, said_by, request_bytes, omm_buf_view(&s->reply)) == OMM_OK)
-        return;
+        return true;
     /* It will ask again. */
     omm_log_event(s->o->log, OMM_LOG_DEBUG, "reply_lost",
                   OMM_LOG_STR("detail", omm_err_sentence()));
+    return false;
 }
 
 static omm_err make_wait(service *s, uint64_t ms) {
@@ -158,7 +163,8 @@ static omm_err answer(service *s, omm_exchange *exchange, omm_bytes request) {
     if (omm_coord_peer_is_fresh(s->coord)) omm_exchange_trust(exchange, node);
     meter_add(s->meter, s->reply.size);
     wires_round(s->wires, omm_coord_get_status(s->coord).round);
-    keep_reply(s, node, exchange, request.size);
+    if (keep_reply(s, node, exchange, request.size))
+        held_payload(&s->held, omm_coord_last_payload(s->coord));
     return OMM_OK;
 }
 

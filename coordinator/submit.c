@@ -174,6 +174,7 @@ static omm_err answer_known(bool *answered, omm_buf *reply, omm_coord *c, const 
     *answered = false;
     OMM_TRY(coord_store_find(&found, &row, c, digest, arena));
     if (!found) return OMM_OK;
+    if (row.node >= 0) c->payload.up = whole.size; /* it has signed this before */
     if (row.status == COORD_PENDING) {
         const coord_upload *upload = &c->nodes[row.node].upload;
         if (!upload->active) return OMM_OK; /* the round is over, or another was announced */

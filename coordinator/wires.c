@@ -10,14 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WIRE_BYTES ((size_t)16) /* of a node in the file */
+#define TRAFFIC_NUMBERS 4u /* of a node in the file */
+#define WIRE_NUMBERS 2u    /* in one of before */
 #define CHUNK_OVERHEAD_BYTES                                                                       \
     256u /* a request of 50 bytes and what is around the chunk, with room to spare */
 
+enum { UP, DOWN, UP_PAYLOAD, DOWN_PAYLOAD };
+
 typedef struct wire {
-    uint64_t up, down;
-    uint64_t heard; /* number of its last request; 0: none */
-    int connection; /* that it came by; 0: none */
+    uint64_t counts[TRAFFIC_NUMBERS]; /* as the file has them: UP, DOWN ... */
+    uint64_t heard;                   /* number of its last request; 0: none */
+    int connection;                   /* that it came by; 0: none */
     char peer[OMM_PEER_SIZE];
     uint64_t
         owed; /* bytes that connections nobody has named may still be booked on it, in this round */
@@ -27,7 +30,8 @@ typedef struct wire {
 struct wires {
     const omm_run_record *run;
     char path[OMM_PATH_MAX];
-    wire *nodes; /* (node_max) */
+    uint32_t numbers; /* of a node: TRAFFIC_NUMBERS or WIRE_NUMBERS */
+    wire *nodes;      /* (node_max) */
     uint32_t node_max;
     uint32_t *
         by_connection; /* (slots) a node that was heard by a connection of that slot, plus 1; 0: none */
@@ -37,19 +41,33 @@ struct wires {
     uint32_t round;
 };
 
+static size_t node_bytes(const wires *w) {
+    return (size_t)8 * w->numbers;
+}
+
 /* Who joined since it was written is not in it. */
 static omm_err load(wires *w) {
     if (!omm_file_exists(w->path)) return OMM_OK;
     omm_buf bytes;
-    omm_buf_init(&bytes, (size_t)w->node_max * WIRE_BYTES);
+    omm_buf_init(&bytes, node_bytes(w) * w->node_max);
     omm_err err = omm_file_read(&bytes, w->path);
-    const size_t kept = bytes.size / WIRE_BYTES;
-    for (size_t i = 0; err == OMM_OK && i < w->run->node_count && i < kept; i++) {
-        w->nodes[i].up = omm_get_u64(bytes.data + WIRE_BYTES * i);
-        w->nodes[i].down = omm_get_u64(bytes.data + WIRE_BYTES * i + 8);
-    }
+    const size_t kept = bytes.size / node_bytes(w);
+    for (size_t i = 0; err == OMM_OK && i < w->run->node_count && i < kept; i++)
+        for (uint32_t k = 0; k < w->numbers; k++)
+            w->nodes[i].counts[k] = omm_get_u64(bytes.data + node_bytes(w) * i + (size_t)8 * k);
     omm_buf_fini(&bytes);
     return err;
+}
+
+/* Which file it is. */
+static omm_err find(wires *w, const char *state_dir) {
+    char traffic[OMM_PATH_MAX];
+    OMM_TRY(omm_path_join(w->path, state_dir, "wire"));
+    OMM_TRY(omm_path_join(traffic, state_dir, "traffic"));
+    if (!omm_file_exists(traffic) && omm_file_exists(w->path)) return OMM_OK;
+    w->numbers = TRAFFIC_NUMBERS;
+    memcpy(w->path, traffic, sizeof traffic);
+    return OMM_OK;
 }
 
 /* Each chunk with its request and what frames both. */
@@ -62,8 +80,11 @@ omm_err wires_open(wires **out, const omm_run_record *run, uint32_t node_max,
                    const char *state_dir) {
     wires *w = omm_alloc(1, sizeof *w);
     if (!w) return omm_raise(OMM_ERR_NOMEM, "counts of bytes");
-    *w = (wires){.run = run, .node_max = node_max, .adapter_bytes = adapter_bytes(run)};
-    omm_err err = omm_path_join(w->path, state_dir, "wire");
+    *w = (wires){.run = run,
+                 .numbers = WIRE_NUMBERS,
+                 .node_max = node_max,
+                 .adapter_bytes = adapter_bytes(run)};
+    omm_err err = find(w, state_dir);
     w->nodes = omm_alloc(node_max, sizeof *w->nodes);
     for (w->slots = 1; w->slots < 2 * node_max; w->slots *= 2) {
     }
@@ -130,16 +151,20 @@ static void heard(wires *w, int32_t node, const omm_exchange *exchange) {
     *slot_of(w, n->connection) = (uint32_t)node + 1;
 }
 
-void wires_book(wires *w, int32_t said_by, const omm_exchange *exchange, size_t request_bytes,
-                size_t reply_bytes) {
-    const uint64_t up = omm_wire_bytes(request_bytes), down = omm_wire_bytes(reply_bytes);
+void wires_book(wires *w, int32_t said_by, const omm_exchange *exchange,
+                const wires_passed *passed) {
+    const uint64_t up = omm_wire_bytes(passed->request_bytes);
+    const uint64_t down = omm_wire_bytes(passed->reply_bytes);
     w->requests++;
     if (said_by == WIRES_BASE) return;
     const int32_t node = said_by == OMM_COORD_NOBODY ? likely(w, exchange, up + down) : said_by;
     if (node == OMM_COORD_NOBODY) return;
     if (said_by == node) heard(w, node, exchange);
-    w->nodes[node].up += up;
-    w->nodes[node].down += down;
+    uint64_t *counts = w->nodes[node].counts;
+    counts[UP] += up;
+    counts[DOWN] += down;
+    counts[UP_PAYLOAD] += passed->payload.up;
+    counts[DOWN_PAYLOAD] += passed->payload.down;
 }
 
 int wires_connection(const wires *w, size_t node) {
@@ -148,17 +173,16 @@ int wires_connection(const wires *w, size_t node) {
 
 watch_wire wires_of(void *ud, size_t i) {
     const wires *w = ud;
-    return (watch_wire){w->nodes[i].up, w->nodes[i].down};
+    return (watch_wire){w->nodes[i].counts[UP], w->nodes[i].counts[DOWN]};
 }
 
 omm_err wires_keep(const wires *w) {
     omm_buf bytes;
-    omm_buf_init(&bytes, (size_t)w->node_max * WIRE_BYTES);
+    omm_buf_init(&bytes, node_bytes(w) * w->node_max);
     omm_err err = OMM_OK;
-    for (size_t i = 0; i < w->run->node_count && err == OMM_OK; i++) {
-        err = omm_buf_put_u64(&bytes, w->nodes[i].up);
-        if (err == OMM_OK) err = omm_buf_put_u64(&bytes, w->nodes[i].down);
-    }
+    for (size_t i = 0; i < w->run->node_count && err == OMM_OK; i++)
+        for (uint32_t k = 0; k < w->numbers && err == OMM_OK; k++)
+            err = omm_buf_put_u64(&bytes, w->nodes[i].counts[k]);
     if (err == OMM_OK) err = omm_file_write(w->path, omm_buf_view(&bytes), 0644);
     omm_buf_fini(&bytes);
     return err;
@@ -169,13 +193,20 @@ static int by_node(const void *a, const void *b) {
 }
 
 omm_err wires_write(const wires *w, omm_bundle *bundle, const char *commit) {
-    omm_wire_record record = {.commit = commit, .node_count = w->run->node_count};
+    omm_wire_record record = {.commit = commit,
+                              .node_count = w->run->node_count,
+                              .has_payloads = w->numbers == TRAFFIC_NUMBERS};
     memcpy(record.run_id, w->run->run_id, sizeof record.run_id);
     omm_wire_node *nodes = omm_alloc(w->node_max, sizeof *nodes);
     if (!nodes) return omm_raise(OMM_ERR_NOMEM, "counts of %zu nodes", w->run->node_count);
-    for (size_t i = 0; i < w->run->node_count; i++)
-        nodes[i] = (omm_wire_node){
-            .node = w->run->nodes[i].id, .up = w->nodes[i].up, .down = w->nodes[i].down};
+    for (size_t i = 0; i < w->run->node_count; i++) {
+        const uint64_t *counts = w->nodes[i].counts;
+        nodes[i] = (omm_wire_node){.node = w->run->nodes[i].id,
+                                   .up = counts[UP],
+                                   .down = counts[DOWN],
+                                   .up_payload = counts[UP_PAYLOAD],
+                                   .down_payload = counts[DOWN_PAYLOAD]};
+    }
     qsort(nodes, w->run->node_count, sizeof *nodes, by_node);
     record.nodes = nodes;
     omm_buf text;

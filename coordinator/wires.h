@@ -7,6 +7,9 @@
  * takes on the wire, and the rest on nobody.  What is about the base model is nobody's traffic of a round.
  * Kept from stage to stage: a kill loses the counts since the last one.
  *
+ *   traffic   for each node of the run up, down, up_payload, down_payload, u64 each
+ *   wire      up, down: of a run that began before payloads were counted, which goes on and is judged so
+ *
  * Depends on: base, artifacts, proto (transport), watch.h.  Threads: as the state machine.
  */
 #ifndef COORDINATOR_WIRES_H
@@ -15,6 +18,7 @@
 #include "watch.h"
 
 #include "omm/bundle.h"
+#include "omm/coordinator.h"
 #include "omm/transport.h"
 
 typedef struct wires wires;
@@ -26,9 +30,14 @@ void wires_close(wires *w); /* NULL is fine */
 #define WIRES_BASE (-2)     /* of no node: about the base model */
 /* From here on it is this round. */
 void wires_round(wires *w, uint32_t round);
+/* One exchange. */
+typedef struct wires_passed {
+    size_t request_bytes, reply_bytes; /* without their frames */
+    omm_coord_payload payload;         /* what of them was an adapter as codecs send it */
+} wires_passed;
 /* said_by: the node that signed it, OMM_COORD_NOBODY or WIRES_BASE. */
-void wires_book(wires *w, int32_t said_by, const omm_exchange *exchange, size_t request_bytes,
-                size_t reply_bytes);
+void wires_book(wires *w, int32_t said_by, const omm_exchange *exchange,
+                const wires_passed *passed);
 /* By which the node's last request came; 0: none. */
 int wires_connection(const wires *w, size_t node);
 /* Of node i; ud: the wires, as watch_take hands them on. */

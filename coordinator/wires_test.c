@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WAIT_MS = 60000, VALUES = 100000, SMALL = 100, CHUNK = 200000 };
+enum { WAIT_MS = 60000, VALUES = 100000, SMALL = 100, CHUNK = 200000, ADAPTER_UP = 7 };
 
 static omm_run_node s_nodes[3]; /* the third one joins */
 static omm_run_record s_run = {.run_id = "00112233445566778899aabbccddeeff",
@@ -40,7 +40,10 @@ static void pass(omm_client *client, int32_t said_by, size_t down) {
     omm_bytes got;
     CHECK_OK(omm_client_send(client, omm_bytes_of(bytes, SMALL)));
     CHECK_OK(omm_server_receive(&exchange, &got, s_server, WAIT_MS));
-    wires_book(s_wires, said_by, exchange, got.size, down);
+    wires_book(s_wires, said_by, exchange,
+               &(wires_passed){.request_bytes = got.size,
+                               .reply_bytes = down,
+                               .payload = {ADAPTER_UP, down / 2}});
     CHECK_OK(omm_exchange_reply(exchange, omm_bytes_of(bytes, down)));
     CHECK_OK(omm_client_receive(&got, client, WAIT_MS));
 }
@@ -123,6 +126,44 @@ static void test_kept(const char *folder) {
     CHECK_EQ(wires_connection(s_wires, 1), 0); /* of this process */
 }
 
+/* Counts of a run that began before adapters were counted go on as they were, beside which no others are begun. */
+static void test_kept_before(void) {
+    char folder[] = "/tmp/omm-wires-XXXXXX", path[OMM_PATH_MAX], other[OMM_PATH_MAX];
+    uint8_t counts[2 * 16];
+    omm_buf text;
+    omm_arena arena;
+    omm_bundle *bundle;
+    omm_wire_record record;
+    wires *w;
+    CHECK(mkdtemp(folder));
+    CHECK_OK(omm_path_join(path, folder, "wire"));
+    CHECK_OK(omm_path_join(other, folder, "traffic"));
+    for (uint64_t i = 0; i < 4; i++) omm_put_u64(counts + 8 * i, 1000 + i);
+    CHECK_OK(omm_file_write(path, omm_bytes_of(counts, sizeof counts), 0644));
+    CHECK_OK(wires_open(&w, &s_run, 3, folder));
+    CHECK(wires_of(w, 1).up == 1002 && wires_of(w, 1).down == 1003);
+    CHECK_OK(wires_keep(w));
+    CHECK(!omm_file_exists(other));
+    omm_buf_init(&text, 1 << 16);
+    omm_arena_init(&arena, 1 << 16);
+    CHECK_OK(omm_file_read(&text, path));
+    CHECK_EQ(text.size, 3 * 16);
+    CHECK(memcmp(text.data, counts, sizeof counts) == 0);
+    CHECK_OK(omm_path_join(path, folder, "bundle"));
+    CHECK_OK(omm_bundle_open(&bundle, path, false));
+    CHECK_OK(wires_write(w, bundle, "abc"));
+    omm_bundle_close(bundle);
+    CHECK_OK(omm_path_join(other, path, "measured/wire.json"));
+    omm_buf_clear(&text);
+    CHECK_OK(omm_file_read(&text, other));
+    CHECK_OK(omm_wire_record_parse(&record, &arena, omm_buf_view(&text)));
+    CHECK(!record.has_payloads && record.nodes[0].up_payload == 0);
+    wires_close(w);
+    omm_arena_fini(&arena);
+    omm_buf_fini(&text);
+    CHECK_OK(omm_dir_remove(folder));
+}
+
 /* In the bundle they are in the order of the nodes' ids, which that of the run need not be. */
 static void test_written(const char *folder) {
     char dir[OMM_PATH_MAX], path[OMM_PATH_MAX];
@@ -143,10 +184,14 @@ static void test_written(const char *folder) {
     CHECK_EQ(strcmp(record.run_id, s_run.run_id), 0);
     CHECK_EQ(strcmp(record.commit, "abc"), 0);
     CHECK_EQ(record.node_count, 3);
+    CHECK(record.has_payloads);
     for (size_t i = 0; i < 3; i++) {
         const watch_wire is = wires_of(s_wires, 2 - i);
         CHECK_EQ(record.nodes[i].node.b[0], i + 1);
         CHECK(record.nodes[i].up == is.up && record.nodes[i].down == is.down);
+        const uint64_t exchanges = is.up / omm_wire_bytes(SMALL);
+        CHECK_EQ(record.nodes[i].up_payload, ADAPTER_UP * exchanges);
+        CHECK_EQ(record.nodes[i].down_payload, (is.down - omm_wire_bytes(0) * exchanges) / 2);
     }
     omm_arena_fini(&arena);
     omm_buf_fini(&text);
@@ -158,7 +203,7 @@ static void test_no_folder(const char *folder) {
     wires *other = NULL;
     CHECK_OK(omm_dir_remove(folder));
     CHECK_ERR(wires_keep(s_wires), OMM_ERR_IO);
-    CHECK_OK(omm_path_join(path, folder, "wire"));
+    CHECK_OK(omm_path_join(path, folder, "traffic"));
     CHECK_OK(omm_dir_make(path)); /* no file at all */
     CHECK(wires_open(&other, &s_run, 3, folder) != OMM_OK);
     CHECK(!other);
@@ -181,6 +226,7 @@ int main(void) {
     omm_server_close(s_server);
     test_kept(folder);
     test_written(folder);
+    test_kept_before();
     test_no_folder(folder);
     wires_close(s_wires);
     CHECK_EQ(omm_mem_live(), 0);

@@ -570,10 +570,27 @@ static void test_reports(void) {
         fprintf(stderr, "%.*s", (int)out.size, (const char *)out.data);
     CHECK(omm_bytes_equal(omm_buf_view(&out), omm_bytes_str(GOLDEN_XML)));
 
+    out.size = 0;
+    const omm_junit_property whose[] = {
+        {"bundle", "\"'<>&\t\x7f\xc2\x85\xed\xa0\x80\xf0\x9f\x98\x80\xc3"}, {"signer", ""}};
+    CHECK_OK(omm_verdicts_junit_of(&out, sets, 2, whose, 2));
+    CHECK_OK(omm_buf_append(&out, "", 1));
+    static const char own[] = "skipped=\"1\">\n    <properties>\n"
+                              "      <property name=\"bundle\" "
+                              "value=\"&quot;&apos;&lt;&gt;&amp;??\?\?\?\?\xf0\x9f\x98\x80?\"/>\n"
+                              "      <property name=\"signer\" value=\"\"/>\n"
+                              "    </properties>\n    <testcase";
+    const char *first = strstr((const char *)out.data, own);
+    CHECK(first != NULL);
+    unsigned lists = 0;
+    for (const char *at = (const char *)out.data; (at = strstr(at, "<properties>")); at++) lists++;
+    CHECK_EQ(lists, 2); /* one a testsuite */
+    out.size--;
+
     for (size_t max = 1; max < out.size; max++) {
         omm_buf small;
         omm_buf_init(&small, max);
-        CHECK_ERR(omm_verdicts_junit(&small, sets, 2), OMM_ERR_TOO_BIG);
+        CHECK_ERR(omm_verdicts_junit_of(&small, sets, 2, whose, 2), OMM_ERR_TOO_BIG);
         CHECK_EQ(small.size, 0);
         omm_buf_fini(&small);
     }

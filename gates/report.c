@@ -2,6 +2,7 @@
 #include "internal.h"
 
 #include "omm/json.h"
+#include "omm/utf8.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -109,37 +110,84 @@ static tally count_cases(const omm_verdicts *const *sets, size_t set_count, cons
     return t;
 }
 
-static omm_err junit_suite(omm_buf *out, const omm_verdicts *const *sets, size_t set_count,
-                           const char *family) {
-    tally t = count_cases(sets, set_count, family);
+/* What is written: the verdicts, and what they are of. */
+typedef struct report {
+    const omm_verdicts *const *sets;
+    size_t set_count;
+    const omm_junit_property *properties;
+    size_t property_count;
+} report;
+
+/* Is this whole character one of an attribute in XML?  No control (C0, DEL, C1), not U+FFFE, not U+FFFF. */
+static bool is_xml(const uint8_t *c, size_t size) {
+    if (size == 1) return c[0] >= 0x20 && c[0] != 0x7f;
+    if (size == 2) return c[0] != 0xc2 || c[1] >= 0xa0;
+    return size == 4 || (size == 3 && !(c[0] == 0xef && c[1] == 0xbf && c[2] >= 0xbe));
+}
+
+static omm_err put_any(omm_buf *out, const char *text) {
+    const omm_bytes all = omm_bytes_str(text);
+    for (size_t at = 0; at < all.size;) {
+        char one[8] = "?";
+        const size_t size = omm_utf8_size(all.data + at, all.size - at);
+        if (is_xml(all.data + at, size)) {
+            memcpy(one, all.data + at, size);
+            one[size] = '\0';
+        }
+        OMM_TRY(put_escaped(out, one));
+        at += size > 0 ? size : 1;
+    }
+    return OMM_OK;
+}
+
+static omm_err junit_properties(omm_buf *out, const report *r) {
+    if (r->property_count == 0) return OMM_OK;
+    OMM_TRY(omm_buf_printf(out, "    <properties>\n"));
+    for (size_t i = 0; i < r->property_count; i++) {
+        OMM_TRY(omm_buf_printf(out, "      <property name=\"%s\" value=\"", r->properties[i].name));
+        OMM_TRY(put_any(out, r->properties[i].value));
+        OMM_TRY(omm_buf_printf(out, "\"/>\n"));
+    }
+    return omm_buf_printf(out, "    </properties>\n");
+}
+
+static omm_err junit_suite(omm_buf *out, const report *r, const char *family) {
+    tally t = count_cases(r->sets, r->set_count, family);
     if (t.tests == 0) return OMM_OK;
     OMM_TRY(omm_buf_printf(
         out, "  <testsuite name=\"%s\" tests=\"%u\" failures=\"%u\" skipped=\"%u\">\n", family,
         t.tests, t.failures, t.skipped));
-    for (size_t s = 0; s < set_count; s++)
-        for (size_t i = 0; i < sets[s]->count; i++)
-            if (strcmp(sets[s]->items[i].family, family) == 0)
-                OMM_TRY(junit_case(out, &sets[s]->items[i]));
+    OMM_TRY(junit_properties(out, r));
+    for (size_t s = 0; s < r->set_count; s++)
+        for (size_t i = 0; i < r->sets[s]->count; i++)
+            if (strcmp(r->sets[s]->items[i].family, family) == 0)
+                OMM_TRY(junit_case(out, &r->sets[s]->items[i]));
     return omm_buf_printf(out, "  </testsuite>\n");
 }
 
-static omm_err junit(omm_buf *out, const omm_verdicts *const *sets, size_t set_count) {
+static omm_err junit(omm_buf *out, const report *r) {
     static const char *const families[] = {"communication", "fairness", "quality",
                                            "reproducibility", "integrity"};
-    tally t = count_cases(sets, set_count, NULL);
+    tally t = count_cases(r->sets, r->set_count, NULL);
     OMM_TRY(omm_buf_printf(out,
                            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
                            "<testsuites name=\"gates\" tests=\"%u\" failures=\"%u\" "
                            "skipped=\"%u\">\n",
                            t.tests, t.failures, t.skipped));
     for (size_t f = 0; f < sizeof families / sizeof families[0]; f++)
-        OMM_TRY(junit_suite(out, sets, set_count, families[f]));
+        OMM_TRY(junit_suite(out, r, families[f]));
     return omm_buf_printf(out, "</testsuites>\n");
 }
 
 omm_err omm_verdicts_junit(omm_buf *out, const omm_verdicts *const *sets, size_t set_count) {
+    return omm_verdicts_junit_of(out, sets, set_count, NULL, 0);
+}
+
+omm_err omm_verdicts_junit_of(omm_buf *out, const omm_verdicts *const *sets, size_t set_count,
+                              const omm_junit_property *properties, size_t property_count) {
     size_t before = out->size;
-    omm_err err = junit(out, sets, set_count);
+    const report r = {sets, set_count, properties, property_count};
+    omm_err err = junit(out, &r);
     if (err != OMM_OK) out->size = before;
     return err;
 }

@@ -146,6 +146,7 @@ typedef struct sim_peer {
     omm_err work_result;
     bool done;
     uint64_t bytes_up, bytes_down, retries; /* as they passed */
+    uint64_t payload_up, payload_down;      /* what of them was an adapter */
 } sim_peer;
 
 typedef struct sim {
@@ -220,6 +221,12 @@ OMM_CHECKED omm_err sim_audit(sim *s, omm_bundle *bundle);
 
 /* Tell options->warn of each.  Errors: CONFIG (the policy), NOMEM. */
 OMM_CHECKED omm_err sim_warn_unmet(const sim_setup *setup, const omm_simulate_options *options);
+
+/* --- words.c: what cannot be meant ------------------------------------------------------------ */
+
+typedef void (*sim_warn_fn)(void *ud, const char *sentence);
+/* Tell `warn` of each.  Errors: NOMEM. */
+OMM_CHECKED omm_err sim_warn_words(const sim_setup *setup, sim_warn_fn warn, void *ud);
 
 /* --- outcome.c: what is printed at the end, read back from the bundle ------------------------- */
 

@@ -224,6 +224,7 @@ static omm_err on_arrive(sim *s, sim_peer *peer) {
     omm_exchange_trust(exchange, 0);
     uint64_t next_ms = 0;
     err = omm_coord_step(&peer->reply, &next_ms, s->coord, s->now_ms, request, peer->spec->name);
+    const omm_coord_payload payload = omm_coord_last_payload(s->coord);
     if (err != OMM_OK) {
         omm_exchange_drop(exchange);
         return err;
@@ -235,6 +236,8 @@ static omm_err on_arrive(sim *s, sim_peer *peer) {
     OMM_TRY(omm_buf_append(&peer->reply, reply.data, reply.size));
     peer->bytes_up += omm_wire_bytes(peer->request.size);
     peer->bytes_down += omm_wire_bytes(reply.size);
+    peer->payload_up += payload.up;
+    peer->payload_down += payload.down;
     OMM_TRY(set_deadline(s, next_ms));
     uint64_t took = sim_link_down_ms(&peer->link, reply.size + OMM_WIRE_OVERHEAD_BYTES);
     return sim_queue_push(&s->queue, s->now_ms + took, peer->index, SIM_REPLY);

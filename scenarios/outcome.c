@@ -121,7 +121,6 @@ omm_err sim_outcome_read(omm_simulate_result *result, const char *dir) {
     }
     tell_refusals(result, &evidence);
     result->rounds = (uint32_t)evidence.round_count;
-    result->bytes_fp32 = result->accepted * 8u * (uint64_t)evidence.run.layout.value_count;
     sim_evidence_close(&evidence);
     return OMM_OK;
 }
@@ -135,7 +134,7 @@ static int by_node(const void *a, const void *b) {
 static omm_err write_wire(const sim *s, omm_bundle *bundle) {
     omm_wire_node *nodes = omm_alloc(s->setup->node_count, sizeof *nodes);
     if (!nodes) return omm_raise(OMM_ERR_NOMEM, "wire record");
-    omm_wire_record record = {.commit = s->options->commit, .nodes = nodes};
+    omm_wire_record record = {.commit = s->options->commit, .nodes = nodes, .has_payloads = true};
     memcpy(record.run_id, omm_run_get_record(s->setup->run)->run_id, sizeof record.run_id);
     for (size_t i = 0; i < s->setup->node_count; i++) {
         const sim_peer *peer = &s->peers[i];
@@ -143,6 +142,8 @@ static omm_err write_wire(const sim *s, omm_bundle *bundle) {
         nodes[record.node_count++] = (omm_wire_node){.node = peer->id,
                                                      .up = peer->bytes_up,
                                                      .down = peer->bytes_down,
+                                                     .up_payload = peer->payload_up,
+                                                     .down_payload = peer->payload_down,
                                                      .retries = peer->retries};
     }
     qsort(nodes, record.node_count, sizeof *nodes, by_node);

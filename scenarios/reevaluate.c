@@ -210,6 +210,14 @@ static omm_err check_same(const omm_run_record *bundle, const omm_run_record *he
             "run.json says base.title '%.64s' and a base.fingerprint, and here they are "
             "'%.64s' or another",
             bundle->base.title, here->base.title);
+    const bool counts = bundle->test_cut || bundle->test_left_out; /* else none, or one of before */
+    if (counts &&
+        (bundle->test_cut != here->test_cut || bundle->test_left_out != here->test_left_out))
+        return omm_raise(OMM_ERR_MISMATCH,
+                         "run.json says test.cut %" PRIu64 " and test.left_out %" PRIu64
+                         ", and here they are %" PRIu64 " and %" PRIu64,
+                         bundle->test_cut, bundle->test_left_out, here->test_cut,
+                         here->test_left_out);
     if (bundle->base.bytes != here->base.bytes || bundle->test_items != here->test_items ||
         strcmp(bundle->base.architecture, here->base.architecture) != 0 ||
         bundle->layout.value_count != here->layout.value_count)

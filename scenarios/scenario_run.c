@@ -45,3 +45,8 @@ const omm_run *omm_scenario_run_get(const omm_scenario_run *run) {
 const omm_seed *omm_scenario_run_seed(const omm_scenario_run *run) {
     return &run->seed;
 }
+
+omm_err omm_scenario_run_warn(const omm_scenario_run *run,
+                              void (*warn)(void *ud, const char *sentence), void *ud) {
+    return sim_warn_words(&run->setup, warn, ud);
+}

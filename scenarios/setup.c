@@ -11,6 +11,7 @@
 
 #define SETUP_ARENA_BYTES_MAX (256u << 20)
 #define SETUP_YAML_BYTES_MAX (4u << 20)
+#define SETUP_RECORD_BYTES_MAX (256u << 20)
 
 /* The file that `key` of the scenario names; it must be there. */
 static omm_err resolve(const char **out, sim_setup *setup, const char *file, const char *base_dir,
@@ -61,6 +62,21 @@ static void keep_begun(omm_policy *policy, const char *bundle, omm_arena *arena)
         return;
     policy->bootstrap.has_bound = false;
     policy->bootstrap.bound = OMM_BOUND_PERCENTILE;
+}
+
+/* Nor does a run of a program that did not count what seq_max cuts begin to say it. */
+static bool counts_no_cut(const char *bundle) {
+    omm_buf text;
+    omm_arena arena;
+    omm_run_record begun;
+    omm_buf_init(&text, SETUP_RECORD_BYTES_MAX);
+    omm_arena_init(&arena, SETUP_ARENA_BYTES_MAX);
+    const bool is_there = bundle && omm_bundle_file_read(&text, bundle, "run.json") == OMM_OK &&
+                          omm_run_record_parse(&begun, &arena, omm_buf_view(&text)) == OMM_OK;
+    const bool says = is_there && (begun.test_cut || begun.test_left_out);
+    omm_arena_fini(&arena);
+    omm_buf_fini(&text);
+    return is_there && !says;
 }
 
 static omm_err effective_policy(omm_buf *out, const omm_scenario *s, const char *dir,
@@ -190,6 +206,7 @@ static omm_err open_all(sim_setup *setup, const sim_setup_options *options) {
         OMM_TRY(effective_policy(&setup->policy_yaml, &setup->scenario, dir, options->begun));
     OMM_TRY(enroll(setup));
     OMM_TRY(fill_config(setup, options, find_base(options, dir, setup->scenario.model)));
+    setup->config.counts_no_cut = counts_no_cut(options->begun);
     if (options->own) use_own(&setup->config, &setup->scenario, options->own);
     return open_run(setup, options);
 }

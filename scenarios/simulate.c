@@ -3,11 +3,9 @@
 
 #include "internal.h"
 
-#include "omm/dataset.h"
 #include "omm/mem.h"
 #include "omm/tokenizer.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -174,6 +172,7 @@ static omm_err seal(omm_simulate_result *result, const sim *s, omm_bundle *bundl
                                        .wall_ms = s->options->clock.wall_ms(s->options->clock.ud)};
     omm_err err = omm_bundle_seal(&result->run_digest, &result->judgement, bundle, &options);
     result->is_judged = err == OMM_OK;
+    if (err == OMM_OK) result->bytes_fp32 = result->judgement.wire_fp32;
     omm_key_wipe(&key);
     return err;
 }
@@ -227,48 +226,12 @@ static omm_err check_round(const omm_simulate_options *options, const sim_setup 
                      options->scenario, round->accept_min, most);
 }
 
-/* An item that is cut, or left out, is judged on less than its file says. */
-static void warn_cut(const omm_simulate_options *options, const char *key, const omm_dataset *data,
-                     uint32_t seq_max) {
-    char sentence[256];
-    const omm_data_totals *totals = omm_dataset_totals(data);
-    if (totals->truncated == 0 && totals->dropped == 0) return;
-    (void)snprintf(sentence, sizeof sentence,
-                   "%s: recipe.seq_max %u cuts %" PRIu64 " of %" PRIu64
-                   " examples and leaves out %" PRIu64 ", in which nothing is learned before it",
-                   key, seq_max, totals->truncated, totals->examples + totals->dropped,
-                   totals->dropped);
-    options->warn(options->ud, sentence);
-}
-
-static void warn_recipe(const omm_simulate_options *options, const sim_setup *setup) {
-    char sentence[256];
-    const omm_recipe_yaml *recipe = &setup->scenario.recipe;
-    if (recipe->learning_rate > 0 && recipe->warmup_steps > recipe->steps) {
-        (void)snprintf(
-            sentence, sizeof sentence,
-            "recipe.warmup_steps %u is longer than recipe.steps %u, and each round warms up "
-            "anew: the rate does not come to recipe.learning_rate %.3g",
-            recipe->warmup_steps, recipe->steps, (double)recipe->learning_rate);
-        options->warn(options->ud, sentence);
-    }
-    if (setup->scenario.round.select > setup->node_count) {
-        (void)snprintf(sentence, sizeof sentence,
-                       "round.select is %u, of %zu in all: every node is selected",
-                       setup->scenario.round.select, setup->node_count);
-        options->warn(options->ud, sentence);
-    }
-}
-
-static void warn_words(const omm_simulate_options *options, const sim_setup *setup) {
+static omm_err warn_words(const omm_simulate_options *options, const sim_setup *setup) {
     char doubt[OMM_TOKENIZER_DOUBT_MAX];
-    const uint32_t seq_max = setup->scenario.recipe.seq_max;
-    if (!options->warn) return;
+    if (!options->warn) return OMM_OK;
     if (omm_tokenizer_doubt(doubt, omm_run_tokenizer(setup->run)))
         options->warn(options->ud, doubt);
-    warn_cut(options, "train", omm_run_train_data(setup->run), seq_max);
-    warn_cut(options, "test", omm_run_test_data(setup->run), seq_max);
-    warn_recipe(options, setup);
+    return sim_warn_words(setup, options->warn, options->ud);
 }
 
 omm_err omm_simulate(omm_simulate_result *result, const omm_simulate_options *options) {
@@ -292,7 +255,7 @@ omm_err omm_simulate(omm_simulate_result *result, const omm_simulate_options *op
     is_set_up = true;
     OMM_TRY_OUT(check_round(options, &setup));
     OMM_TRY_OUT(sim_warn_unmet(&setup, options));
-    warn_words(options, &setup);
+    OMM_TRY_OUT(warn_words(options, &setup));
     OMM_TRY_OUT(open_bundle(&bundle, result, options));
     OMM_TRY_OUT(run_all(result, &s, bundle, begin_ns));
 out:

@@ -59,7 +59,19 @@ def bundle_that_is_none(folder, bundle):
         suites = xml.etree.ElementTree.parse(junit).getroot()
         failed = [case.get("name") for case in suites.iter("testcase") if case.find("failure") is not None]
         found.check(check in failed and suites.get("failures") == str(len(failed)), f"junit of {place.name}: {failed}, {suites.attrib}")
+        told = [{p.get("name"): p.get("value") for p in suite.find("properties")} for suite in suites]
+        found.check(told and all(t == told[0] for t in told) and told[0]["bundle"] == str(place) and told[0]["verified"] == "true" and told[0]["signer"] == said["signer"]
+                    and told[0]["pinned"] == "false", f"junit of {place.name} is of {told[:1]}")
+    odd = folder / 'a "b" <&> \u00e4'
+    shutil.copytree(bundle, odd)
     whose = reads("verify", ["verify", bundle])[0]
+    for more, keys in (([], ("signer", "pinned", "run_digest", "run_id", "coordinator_key", "coordinator_pinned")), (["--unverified"], ())):
+        run("gate", odd, *more, "--junit", junit)
+        told = [{p.get("name"): p.get("value") for p in suite.find("properties")} for suite in xml.etree.ElementTree.parse(junit).getroot()]
+        wanted = {"bundle": str(odd), "verified": "false" if more else "true"} | {k: str(whose[k]).lower() if isinstance(whose[k], bool) else whose[k] for k in keys}
+        found.check(len(told) == 5 and all(t == wanted for t in told), f"junit {more} is of {told[:1]}, not {wanted}")
+    found.check(b"<properties>" not in (bundle / "junit.xml").read_bytes(), "the bundle's own junit.xml has changed")
+    shutil.rmtree(odd)
     for more, pinned in (([], False), (["--trust", whose["signer"]], True)):
         said = reads("gate", ["gate", bundle, *more])[0]
         found.check(said.get("verified") is True and said.get("pinned") is pinned and all(said.get(key) == whose[key] for key in

@@ -126,7 +126,7 @@ def start(folder, disk, fault):
     opens with the last node, and of a disk that is read-only the first one can keep nothing of its training then."""
     coordinator = start_service(folder, fault, "coordinator", "coordinator")
     wait_for("the coordinator", lambda: "listening" in log_of(folder, "coordinator"), logs=folder)
-    counts = disk / "coordinator" / "wire"
+    counts = disk / "coordinator" / "traffic"
     wait_for("a folder where the counts belong", lambda: takes_the_place_of(counts), logs=folder)
     processes, words = {"coordinator": coordinator, **{n: start_service(folder, fault, "node", n) for n in NODES[:-1]}}, []
     wait_for("all nodes but one", lambda: ready(folder) == len(NODES) - 1, logs=folder)

@@ -7,7 +7,7 @@ usage: due_words_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
 import hashlib, json, os, pathlib, re, subprocess, sys, tempfile
 
-from live import Findings, program, small
+from live import Findings, program, small, write_coordinator
 
 SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), program(sys.argv[2:])
 BASE = SOURCE / "scenarios" / "base"
@@ -92,6 +92,54 @@ for count, (old, new, says) in enumerate((
     found.check(done.stdout.endswith(f"verify '{work}/one {count}'\n"), f"what comes next, of a path with a space: {done.stdout[-200:]}")
 done = run("compare", work / "one 0", work / "one 2", code=2)
 found.check(re.search(r"another vocabulary, or a recipe.seq_max that cuts it|judged on .*a recipe.seq_max that leaves some out", done.stderr), f"compare, seq_max: {done.stderr}")
+cut = json.loads((work / "one 2/run.json").read_text())["test"]
+(work / "cut.yaml").write_text(one.replace("rank: 4", "rank: 4\n  seq_max: 64"))
+done = run("simulate", work / "cut.yaml", "--out", work / "again", "-q", code=1)
+told = re.search(r"test: recipe.seq_max 64 cuts (\d+) of (\d+) examples and leaves out (\d+)", done.stderr)
+found.check(told and (cut.get("cut", 0), cut["items"] + cut.get("left_out", 0), cut.get("left_out", 0)) == tuple(map(int, told.groups())) and cut["cut"] > 0,
+            f"run.json says {cut}, and the warning {told and told.groups()}")
+found.check(set(json.loads((work / "one 0/run.json").read_text())["test"]) == {"digest", "items"}, "of data that nothing cuts run.json says more than it did")
+done = run("replay", work / "again", "--eval", "--data", work)
+found.check("identical: " in done.stdout, done.stdout)
+# A held-out item that is there twice counts twice: simulate, a service that begins (not one that goes on), and train say so.
+items = (work / "test.jsonl").read_text().splitlines(keepends=True)
+(work / "twice.jsonl").write_text("".join([*items[:4], items[1], items[5], items[1]]))
+TWICE = "2 of 7 held-out items are there before, and count again: line 5 = 2, line 7 = 2"
+doubled = one.replace(f"{BASE}/test.jsonl", "twice.jsonl").replace("rank: 4", "rank: 4\n  seq_max: 64")
+(work / "twice.yaml").write_text(doubled)
+done = run("simulate", work / "twice.yaml", "--out", work / "twice", "-q", code=1)
+found.check(f"warning: test: {TWICE}\n" in done.stderr, done.stderr)
+write_coordinator(work, 0, "twice.yaml")
+
+
+def begin():
+    """What a coordinator says until it listens."""
+    with subprocess.Popen([MESHMIND, "coordinator", "-c", work / "coordinator.yaml"], stderr=subprocess.PIPE, text=True) as process:
+        said = ""
+        for line in process.stderr:
+            said += line
+            if "listening" in line:
+                break
+        process.terminate()
+        said += process.stderr.read()
+    return said
+
+
+said = begin()
+for word in (f"test: {TWICE}", "train: recipe.seq_max 64 cuts", "test: recipe.seq_max 64 cuts"):
+    found.check(any("scenario_doubt" in line and word in line for line in said.splitlines()), f"no '{word}' in {said}")
+again = begin()
+found.check("listening" in again and "scenario_doubt" not in again, again)
+short = ["train", "-m", MODEL, "-d", work / "few.jsonl", "--eval", work / "twice.jsonl", "--out", work / "b.gguf", "--steps", 1, "--batch", 64, "--seq", 64, "--rank", 2,
+         "--warmup", 0, "--new-tokens", 0]
+done = run(*short, "--json")
+name = work / "twice.jsonl"
+found.check(f"2 of 7 held-out examples are there before, and count again: {name}:5 = {name}:2, {name}:7 = {name}:2\n" in done.stderr, done.stderr)
+judged = json.loads(done.stdout.splitlines()[-1])["evaluation"]
+found.check((judged["doubles"], judged["double_lines"], judged["seq_max"], judged["cut"], judged["left_out"]) == (2, [[2, 5], [2, 7]], 512, 0, 0), judged)
+done = run(*short[:5], *short[7:], "--split", 0.5, "--json")
+judged = json.loads(done.stdout.splitlines()[-1])["evaluation"]
+found.check(judged["seq_max"] == 64 and judged["cut"] is None and judged["left_out"] is None and judged["doubles"] == 0 and "count again" not in done.stderr, f"--split: {judged}, {done.stderr}")
 # Another model than the run's, more steps than a round has: what would be taken, and what was compared.
 (data := work / "three").mkdir()
 small(data)

@@ -93,6 +93,20 @@ def repeated_by_owners(folder, bundle):
     live.run(MESHMIND, "replay", bundle, "--node", name, "--round", number, code=3, says="what a node trained on lies with that node")
 
 
+def adapters_counted(bundle):
+    """What of the bytes that passed was adapters: at least those of accepted submissions, and no envelope, poll or frame."""
+    rounds = [json.loads(line) for line in (bundle / "rounds.jsonl").read_text().splitlines()]
+    least = {}
+    for r in rounds:
+        begun = (bundle / f"adapters/r{r['round']:03}.bin").stat().st_size
+        for a in r["accepted"]:
+            up, down = least.get(a["node"], (0, 0))
+            least[a["node"]] = (up + (bundle / "payloads" / f"{a['payload']}.bin").stat().st_size, down + begun)
+    for row in json.loads((bundle / "measured" / "wire.json").read_text())["nodes"]:
+        up, down = least.get(row["node"], (0, 0))
+        check(up <= row["up_payload"] < row["up"] and down <= row["down_payload"] < row["down"], f"not {up} and {down} at least: {row}")
+
+
 def own_keys(folder):
     trusted = write_own_files(folder, live.free_port())
     digest, bundle = federate(folder, [], [], codes=(0,))
@@ -101,6 +115,7 @@ def own_keys(folder):
     repeated_by_owners(folder, bundle)
     if shutil.which("minisign"):  # as a stranger checks it, without our code
         live.run("minisign", "-V", "-P", trusted, "-m", bundle / "manifest.json")
+    adapters_counted(bundle)
     run = json.loads((bundle / "run.json").read_text())
     check(not run["simulated"] and run["seed"] is None and not any(n["client"] for n in run["nodes"]),
           "run.json says more than a service knows")

@@ -702,14 +702,22 @@ static void wrong_chunks(void) {
     peer_send(&p, &put); /* not its bytes */
     CHECK_EQ(p.last.kind, OMM_REPLY_REFUSED);
     CHECK_EQ(p.last.reason, OMM_ERR_REFUSED_DIGEST);
+    CHECK_EQ(omm_coord_last_payload(p.f.coord).up, 0);
     put.data = omm_buf_view(&p.payload);
     peer_send(&p, &put);
     CHECK_EQ(omm_coord_last_node(p.f.coord), (int32_t)p.f.of_node[PEER]);
+    CHECK_EQ(omm_coord_last_payload(p.f.coord).up, p.payload.size);
     bool receipt = false;
     CHECK_EQ(peer_reason_of(&p, &receipt), OMM_OK); /* none of it mattered */
     omm_request get = {.kind = OMM_REQUEST_GET, .digest = p.offer.global.digest, .index = 77};
     peer_send(&p, &get);
     CHECK_EQ(p.last.reason, OMM_ERR_REFUSED_SIZE);
+    CHECK_EQ(omm_coord_last_payload(p.f.coord).down, 0);
+    get.index = 0;
+    peer_send(&p, &get);
+    CHECK_EQ(omm_coord_last_payload(p.f.coord).up, 0);
+    CHECK_EQ(omm_coord_last_payload(p.f.coord).down, p.last.data.size);
+    get.index = 77;
     get.digest.b[0] ^= 1;
     peer_send(&p, &get);
     CHECK_EQ(p.last.reason, OMM_ERR_REFUSED_DIGEST);

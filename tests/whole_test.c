@@ -133,6 +133,13 @@ static void end(peer *p, uint32_t accepted) {
     peer_close(p);
 }
 
+/* So many bytes of the last message and of its answer were an adapter's. */
+static void adapters_passed(const peer *p, size_t up, size_t down) {
+    const omm_coord_payload passed = omm_coord_last_payload(p->f.coord);
+    CHECK_EQ(passed.up, up);
+    CHECK_EQ(passed.down, down);
+}
+
 static omm_err verdict(peer *p, bool is_receipt) {
     bool receipt = false;
     omm_err reason = peer_reason_of(p, &receipt);
@@ -145,10 +152,12 @@ static void one_question_one_receipt(void) {
     open_and_seal(&p);
     submit_whole(&p);
     CHECK_EQ(verdict(&p, true), OMM_OK);
+    adapters_passed(&p, p.payload.size, 0);
     omm_buf first;
     omm_buf_init(&first, OMM_MESSAGE_BYTES_MAX);
     CHECK_OK(omm_buf_append(&first, p.reply.data, p.reply.size));
     submit_whole(&p); /* the answer was lost */
+    adapters_passed(&p, p.payload.size, 0);
     CHECK(omm_bytes_equal(omm_buf_view(&first), omm_buf_view(&p.reply)));
     peer_submit(&p);
     CHECK(omm_bytes_equal(omm_buf_view(&first), omm_buf_view(&p.reply)));
@@ -164,8 +173,10 @@ static void announced_before(void) {
     open_and_seal(&p);
     peer_submit(&p);
     CHECK_EQ(p.last.kind, OMM_REPLY_NEED);
+    adapters_passed(&p, 0, 0);
     submit_with(&p, omm_bytes_str("not the payload"));
     CHECK_EQ(verdict(&p, false), OMM_ERR_REFUSED_DIGEST);
+    adapters_passed(&p, 0, 0);
     submit_whole(&p);
     CHECK_EQ(verdict(&p, true), OMM_OK);
     end(&p, 3);
@@ -202,6 +213,7 @@ static void contradicting_manifest(void) {
     peer_seal(&p, OMM_CONTEXT_SUBMISSION, &p.f.keys[PEER]);
     submit_whole(&p);
     CHECK_EQ(verdict(&p, true), OMM_ERR_REFUSED_DIGEST);
+    adapters_passed(&p, p.payload.size, 0); /* it was one all the same */
     CHECK(omm_coord_get_node(p.f.coord, p.f.of_node[PEER]).settled);
     end(&p, 2);
 }
@@ -216,6 +228,7 @@ static void signature_first(void) {
     peer_seal(&p, OMM_CONTEXT_SUBMISSION, &stranger);
     submit_with(&p, omm_bytes_str("not the payload"));
     CHECK_EQ(verdict(&p, false), OMM_ERR_REFUSED_KEY);
+    adapters_passed(&p, 0, 0);
     p.s.payload.size = (uint64_t)1 << 29;
     p.s.payload.chunk_count = omm_chunk_count(p.s.payload.size);
     omm_digest *chunks = omm_arena_alloc(&p.arena, p.s.payload.chunk_count, sizeof *chunks);
@@ -238,6 +251,7 @@ static void offers_with_and_without(void) {
     CHECK_EQ(p.last.kind, OMM_REPLY_OFFER);
     omm_digest global = omm_hash(p.last.data);
     CHECK(omm_digest_equal(&global, &p.offer.global.digest));
+    adapters_passed(&p, 0, p.offer.global.size);
     peer_fill(&p, NULL);
     peer_give(&p);
     end(&p, 3);

@@ -80,7 +80,23 @@ omm_overlap omm_marks_overlap(const omm_marks *m) {
     return o;
 }
 
-/* --- two data sets --------------------------------------------------------------------------- */
+omm_overlap omm_marks_doubles(const omm_marks *marks) {
+    omm_overlap o = {0};
+    size_t first = 0;
+    for (size_t i = 1; i < marks->count; i++) {
+        if (marks->rows[i].hash != marks->rows[first].hash) {
+            first = i;
+            continue;
+        }
+        omm_mark mark = marks->rows[i];
+        mark.met = marks->rows[first].place;
+        o.count++;
+        show(&o, &mark);
+    }
+    return o;
+}
+
+/* --- data sets --------------------------------------------------------------------------- */
 
 static omm_err mark_all(omm_marks *marks, const omm_dataset *data, uint32_t tokens) {
     for (size_t i = 0; i < omm_dataset_count(data); i++)
@@ -104,6 +120,14 @@ static omm_err meet_all(const omm_marks *marks, const omm_dataset *data, uint32_
         omm_data_reader_release(reader);
     }
     omm_data_reader_close(reader);
+    return err;
+}
+
+omm_err omm_dataset_doubles(omm_overlap *out, const omm_dataset *data) {
+    omm_marks marks = {0};
+    const omm_err err = mark_all(&marks, data, UINT32_MAX);
+    if (err == OMM_OK) *out = omm_marks_doubles(&marks);
+    omm_marks_fini(&marks);
     return err;
 }
 

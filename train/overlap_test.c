@@ -42,6 +42,26 @@ static void at_one_place(void) {
     omm_marks_fini(&marks);
 }
 
+/* Those behind an equal one, by place, each with the first; without a place they are counted alone. */
+static void behind_equal_ones(void) {
+    omm_marks marks = {0};
+    static const uint32_t places[][2] = {{7, 30}, {9, 4}, {7, 5}, {8, 1}, {7, 12}, {9, 2}, {3, 0}};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        CHECK_OK(omm_marks_add(&marks, mark(places[i][0], places[i][1])));
+    omm_marks_sort(&marks);
+    omm_overlap o = omm_marks_doubles(&marks);
+    CHECK(o.count == 3 && o.shown == 3);
+    CHECK(o.first[0].place == 4 && o.first[0].met == 2);
+    CHECK(o.first[1].place == 12 && o.first[1].met == 5);
+    CHECK(o.first[2].place == 30 && o.first[2].met == 5);
+    CHECK_OK(omm_marks_add(&marks, mark(3, 0)));
+    omm_marks_sort(&marks);
+    o = omm_marks_doubles(&marks);
+    CHECK(o.count == 4 && o.shown == 3);
+    omm_marks_fini(&marks);
+    CHECK_EQ(omm_marks_doubles(&marks).count, 0);
+}
+
 /* Equal ones are each met; of those whose place nobody knows only the number is told. */
 static void equal_and_unknown(void) {
     omm_marks marks = {0};
@@ -83,6 +103,7 @@ int main(void) {
     first_by_place();
     at_one_place();
     equal_and_unknown();
+    behind_equal_ones();
     marks_of_examples();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

@@ -91,7 +91,7 @@ static void look_at_times(const char *dir, uint64_t count) {
 
 /* ---- counts of bytes ---- */
 
-enum { WIRE_NODES = 2, WIRE_BYTES = 16 * WIRE_NODES };
+enum { WIRE_NODES = 2, WIRE_NUMBERS = 4, WIRE_BYTES = 8 * WIRE_NUMBERS * WIRE_NODES };
 static omm_run_node s_wire_nodes[WIRE_NODES];
 static const omm_run_record s_wire_run = {.nodes = s_wire_nodes, .node_count = WIRE_NODES};
 
@@ -101,7 +101,7 @@ static void put_counts(const char *dir, uint64_t first) {
     for (size_t i = 0; i < WIRE_BYTES / 8; i++) omm_put_u64(bytes + 8 * i, first + i);
     state_of(state, dir);
     CHECK_OK(omm_dir_make(state));
-    CHECK_OK(omm_path_join(path, state, "wire"));
+    CHECK_OK(omm_path_join(path, state, "traffic"));
     CHECK_OK(omm_file_write(path, omm_bytes_of(bytes, sizeof bytes), 0644));
 }
 
@@ -129,8 +129,8 @@ static void look_at_counts(const char *dir, uint64_t count) {
     const uint64_t first = wires_of(w, 0).up;
     CHECK(first == 2000 || (first == 1000 && !is_promised(count)));
     for (size_t i = 0; i < WIRE_NODES; i++) {
-        CHECK_EQ(wires_of(w, i).up, first + 2 * i);
-        CHECK_EQ(wires_of(w, i).down, first + 2 * i + 1);
+        CHECK_EQ(wires_of(w, i).up, first + WIRE_NUMBERS * i);
+        CHECK_EQ(wires_of(w, i).down, first + WIRE_NUMBERS * i + 1);
     }
     wires_close(w);
 }

@@ -88,7 +88,7 @@ typedef struct omm_comparison {
     const omm_compare_setting *settings;
     size_t setting_count;
     omm_compare_metric metrics[OMM_COMPARE_QUANTITIES];
-    const omm_compare_client *clients; /* in the order of the held-out file */
+    const omm_compare_client *clients; /* ascending by name */
     size_t client_count, item_count;
     bool one_program; /* all were sealed by the same one */
     bool same_data;   /* where a seed is on both sides, its nodes trained on the same bytes */

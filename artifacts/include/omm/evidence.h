@@ -74,6 +74,7 @@ typedef struct omm_run_record {
     size_t node_count;
     omm_digest test_digest; /* of the held-out file */
     uint64_t test_items;
+    uint64_t test_cut, test_left_out; /* by the recipe's seq_max; left out: not among test_items */
 } omm_run_record;
 
 /* Errors of all writers: NOMEM, TOO_BIG, NUMERIC.  Errors of all parsers: FORMAT (what and where),
@@ -177,12 +178,14 @@ typedef struct omm_wire_node {
     omm_digest node;
     uint64_t up, down; /* as they passed, retries and overhead of every message included */
     uint64_t retries;
+    uint64_t up_payload, down_payload; /* what of up and down was an adapter as codecs send it */
 } omm_wire_node;
 typedef struct omm_wire_record {
     char run_id[OMM_RUN_ID_SIZE];
     const char *commit;
     const omm_wire_node *nodes; /* ascending by node; hostile peers are left out */
     size_t node_count;
+    bool has_payloads; /* all rows have theirs; of before, none has */
 } omm_wire_record;
 OMM_CHECKED omm_err omm_wire_record_write(omm_buf *out, const omm_wire_record *record);
 OMM_CHECKED omm_err omm_wire_record_parse(omm_wire_record *out, omm_arena *arena, omm_bytes text);

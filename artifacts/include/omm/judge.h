@@ -24,7 +24,8 @@ typedef struct omm_judgement {
     bool passed;           /* every required verdict, of both sets */
     omm_verdicts evidence; /* from D files */
     omm_verdicts measured; /* from M files */
-    omm_buf gates_json;    /* bytes of gates.json */
+    uint64_t wire_fp32; /* what wire_saving_vs_fp32 compares with, bytes; 0: nothing was accepted */
+    omm_buf gates_json; /* bytes of gates.json */
     omm_buf measured_json; /* of measured/gates.json */
     omm_buf junit;         /* of junit.xml, both sets */
 } omm_judgement;

@@ -21,8 +21,9 @@
  *
  * The bundle is hostile input.  All failures are collected, each with file and reason; a check that
  * lacks what it needs says so and counts as failed.  The first two read the manifest and its signature alone; where it is not
- * signed, not by the trusted key, or where more lies there than it lists, the others are not done: whoever has signed a
- * bundle decides what it costs to verify it.
+ * signed, not by the trusted key, or where more lies there than it lists, the others are not done, which is no failure of
+ * each: whoever has signed a bundle decides what it costs to verify it.  In the last case digests are: of files that have
+ * the size that was signed, and no other one is read.
  *
  * Depends on: base, proto, compress, aggregate, gates, evidence.h, judge.h.
  * Threads: aggregation uses the pool given.
@@ -55,7 +56,8 @@ typedef struct omm_verify_options {
 typedef struct omm_verify_check {
     const char *name;
     bool passed;
-    size_t items;    /* what was looked at: files, signatures, values ... */
+    bool done;    /* else it has not passed, for report->not_done, and has no failure of its own */
+    size_t items; /* what was looked at: files, signatures, values ... */
     size_t failures; /* also those beyond OMM_VERIFY_FAILURES_MAX */
 } omm_verify_check;
 
@@ -78,6 +80,7 @@ typedef struct omm_verify_report {
     omm_digest run_digest;                 /* recomputed */
     const omm_verify_check *checks;
     size_t check_count;
+    const char *not_done; /* why some checks were not; NULL: all were */
     const omm_verify_failure *failures;
     size_t failure_count;
     bool judged; /* judgement is filled */
@@ -103,11 +106,18 @@ OMM_CHECKED omm_err omm_verify_report_json(omm_buf *out, const omm_verify_report
  * Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_verify_gate_json(omm_buf *out, const omm_verify_report *report,
                                          const omm_judgement *judgement, const char *policy);
+/* And its JUnit XML: the verdicts, and in each testsuite the properties bundle (`dir` as it was given), verified, policy where a file
+ * was given, and of a verified one what omm_verify_gate_json says of whose it is.  On error the buffer is unchanged. */
+OMM_CHECKED omm_err omm_verify_gate_junit(omm_buf *out, const omm_verify_report *report,
+                                          const omm_judgement *judgement, const char *dir,
+                                          const char *policy);
 /* Of a bundle that is not intact, what `gate` says instead of verdicts, so that whoever reads its files sees that it failed, and
  * not what an earlier one said: an object as omm_verify_gate_json makes it, `passed` false, `gates` and `measured_gates` null, with
- * the checks and failures of omm_verify_report_json; and JUnit XML with a case for each check.  On error the buffer is unchanged.
+ * the checks and failures of omm_verify_report_json; and JUnit XML with a case for each check
+ * and the properties of omm_verify_gate_junit.  On error the buffer is unchanged.
  * Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_verify_refusal_json(omm_buf *out, const omm_verify_report *report);
-OMM_CHECKED omm_err omm_verify_refusal_junit(omm_buf *out, const omm_verify_report *report);
+OMM_CHECKED omm_err omm_verify_refusal_junit(omm_buf *out, const omm_verify_report *report,
+                                             const char *dir);
 
 #endif

@@ -221,6 +221,12 @@ void omm_coord_pass_over(omm_coord *coord, omm_bytes request);
 /* Index in run->nodes of the node whose signature, or whose announced chunk, the last step's request
  * carried; OMM_COORD_NOBODY when it proved nothing.  It may be a replay by anybody who listens. */
 int32_t omm_coord_last_node(const omm_coord *coord);
+/* What of that request and of its answer was an adapter as the codecs send it: a payload or a part of it, of a submission that a
+ * node has signed and whatever came of it, and the global adapter or a part of that.  Of a canary's, too; of its shard no byte. */
+typedef struct omm_coord_payload {
+    size_t up, down; /* bytes */
+} omm_coord_payload;
+omm_coord_payload omm_coord_last_payload(const omm_coord *coord);
 /* It was no replay: a poll newer than all before, or a manifest for the open round that was not here
  * before.  A transport may lift its limits for such a connection. */
 bool omm_coord_peer_is_fresh(const omm_coord *coord);

@@ -68,6 +68,7 @@ typedef struct omm_run_config {
     /* Append eval/control.jsonl (omm_coord_evaluator); NULL: no control. */
     omm_err (*control)(void *ud, omm_buf *jsonl);
     void *control_ud;
+    bool counts_no_cut;   /* as programs of before: run.json does not say what seq_max cuts */
     omm_run_fault *fault; /* receives it where opening fails; NULL: not asked for */
 } omm_run_config;
 

@@ -103,8 +103,8 @@ OMM_CHECKED omm_err omm_gate_communication(omm_verdicts *verdicts, const omm_gat
                                            const omm_gate_source *source,
                                            const omm_gate_traffic *traffic);
 
-/* The same from bytes as they passed: one row per node over the whole run, retries included; fp32
- * and `ledger` (up and down of the faultless exchanges) as the evidence says.
+/* The same from bytes as they passed: one row per node over the whole run, polls and retries included; fp32 the same
+ * with adapters in f32; `ledger` (up and down of the faultless exchanges) as the evidence says.
  * Judges WIRE_SAVING and WIRE_OVERHEAD = all bytes / ledger - 1; samples: rows. */
 OMM_CHECKED omm_err omm_gate_wire(omm_verdicts *verdicts, const omm_gate_context *context,
                                   const omm_gate_source *source, const omm_gate_bytes *rows,
@@ -187,5 +187,14 @@ OMM_CHECKED omm_err omm_verdicts_json(omm_buf *out, const omm_verdicts *verdicts
  * verdict is `skipped`, with its reason.  `sets` verdict sets in order.  Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_verdicts_junit(omm_buf *out, const omm_verdicts *const *sets,
                                        size_t set_count);
+
+/* What it is of, whoever wrote it: `value` is any text, in which what XML has no character for is '?'. */
+typedef struct omm_junit_property {
+    const char *name, *value;
+} omm_junit_property;
+/* The same with these as <properties> of each testsuite; none: omm_verdicts_junit. */
+OMM_CHECKED omm_err omm_verdicts_junit_of(omm_buf *out, const omm_verdicts *const *sets,
+                                          size_t set_count, const omm_junit_property *properties,
+                                          size_t property_count);
 
 #endif

@@ -21,7 +21,9 @@
 /* XX(id, family, name, unit, direction, level, threshold, samples_min)
  *
  * communication  bytes of one node's completed exchange of one round, offers, receipts and message
- *                overhead included; saving = 1 - (all up + all down) / (all fp32)
+ *                overhead included; saving = 1 - (all up + all down) / (all fp32).
+ *                wire_*: of all bytes as they passed, fp32 being the same traffic with each adapter in f32:
+ *                what else passed (polls, envelopes, frames) is in both, and so saves nothing and costs nothing
  * fairness       over accepted tokens / offered tokens of each selected node; client uplifts
  * quality        nats per token, before minus after (so up is better), mean of client means;
  *                tool metrics are shares of tool items, after minus before

@@ -34,6 +34,9 @@ OMM_CHECKED omm_err omm_scenario_run_open(omm_scenario_run **out,
 void omm_scenario_run_close(omm_scenario_run *run);   /* NULL is fine */
 omm_run *omm_scenario_run_own(omm_scenario_run *run); /* for who may let nodes in */
 const omm_run *omm_scenario_run_get(const omm_scenario_run *run);
+/* Tell `warn`, a sentence each, what the run takes and cannot mean, as omm_simulate does.  Errors: NOMEM. */
+OMM_CHECKED omm_err omm_scenario_run_warn(const omm_scenario_run *run,
+                                          void (*warn)(void *ud, const char *sentence), void *ud);
 /* The scenario's own, whatever keys are in use. */
 const omm_seed *omm_scenario_run_seed(const omm_scenario_run *run);
 

@@ -85,7 +85,7 @@ typedef struct omm_simulate_result {
     char refusals
         [512]; /* their reasons: "REFUSED_RANGE 5, REFUSED_LATE 1"; "" where there are none */
     uint64_t bytes_up, bytes_down; /* wire bytes as they passed, overhead included */
-    uint64_t bytes_fp32;           /* what uncompressed adapters both ways would have taken */
+    uint64_t bytes_fp32;           /* the same with all adapters in f32; 0: nothing was accepted */
     uint64_t virtual_ms;           /* virtual time at the end */
     double train_s, evaluate_s, audit_s, total_s; /* measured */
 } omm_simulate_result;

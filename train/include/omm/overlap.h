@@ -47,6 +47,11 @@ typedef struct omm_overlap {
 
 omm_overlap omm_marks_overlap(const omm_marks *marks);
 
+/* Of `marks`, sorted: those behind an equal one, each with the place of the first one as `met`. */
+omm_overlap omm_marks_doubles(const omm_marks *marks);
+/* The same of examples in memory, by all their tokens.  Errors: NOMEM. */
+OMM_CHECKED omm_err omm_dataset_doubles(omm_overlap *out, const omm_dataset *data);
+
 /* What of `held_out`, in memory, is among what is trained on in `data`, in memory or a stream, which is read once more:
  * by as many tokens as an example of the latter may have.  Errors: NOMEM, those of a stream's reader. */
 OMM_CHECKED omm_err omm_dataset_overlap(omm_overlap *out, const omm_dataset *held_out,
