@@ -105,7 +105,7 @@ found.check("identical: " in done.stdout, done.stdout)
 items = (work / "test.jsonl").read_text().splitlines(keepends=True)
 (work / "twice.jsonl").write_text("".join([*items[:4], items[1], items[5], items[1]]))
 TWICE = "2 of 7 held-out items are there before, and count again: line 5 = 2, line 7 = 2"
-doubled = one.replace(f"{BASE}/test.jsonl", "twice.jsonl").replace("rank: 4", "rank: 4\n  seq_max: 64")
+doubled = one.replace("test: test.jsonl", "test: twice.jsonl").replace("rank: 4", "rank: 4\n  seq_max: 64")
 (work / "twice.yaml").write_text(doubled)
 done = run("simulate", work / "twice.yaml", "--out", work / "twice", "-q", code=1)
 found.check(f"warning: test: {TWICE}\n" in done.stderr, done.stderr)
