@@ -6,6 +6,7 @@
 #include "test_vocab.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+void fuzz_end(void);
 
 enum { MESSAGES_MAX = 8, TOKENS_MAX = 1 << 16, JINJA_MAX = 4096 };
 
@@ -80,13 +81,35 @@ static void announce(const omm_tokenizer *t) {
     json_decref(tools);
 }
 
-static void render(const vocab_recipe *r, const omm_message *messages, size_t count) {
-    omm_tokenizer *t = open_vocab(r);
+/* Of the input before: many differ in their messages alone. */
+static struct {
+    omm_tokenizer *tokenizer;
+    uint8_t kind;
+    char jinja[JINJA_MAX];
+} s_last;
+
+void fuzz_end(void) {
+    omm_tokenizer_close(s_last.tokenizer);
+    s_last.tokenizer = NULL;
+}
+
+static const omm_tokenizer *open_kept(const vocab_recipe *r, uint8_t kind) {
     char doubt[OMM_CHAT_DOUBT_MAX];
+    if (s_last.tokenizer && s_last.kind == kind && strcmp(s_last.jinja, r->jinja) == 0)
+        return s_last.tokenizer;
+    fuzz_end();
+    s_last.tokenizer = open_vocab(r);
+    s_last.kind = kind;
+    memcpy(s_last.jinja, r->jinja, strlen(r->jinja) + 1);
+    if (omm_chat_doubt(doubt, s_last.tokenizer))
+        for (const char *d = doubt; *d; d++) OMM_ASSERT(*d >= ' ' && *d < 0x7f);
+    announce(s_last.tokenizer);
+    return s_last.tokenizer;
+}
+
+static void render(const omm_tokenizer *t, const omm_message *messages, size_t count) {
     omm_prompt p;
     omm_prompt_init(&p, TOKENS_MAX);
-    if (omm_chat_doubt(doubt, t))
-        for (const char *d = doubt; *d; d++) OMM_ASSERT(*d >= ' ' && *d < 0x7f);
     omm_err err = omm_chat_render(&p, t, messages, count, OMM_CHAT_ANSWER);
     const bool quotes = t->tools.quoted && err == OMM_ERR_FORMAT; /* what is not UTF-8 */
     OMM_ASSERT(err == OMM_OK || err == OMM_ERR_UNSUPPORTED || err == OMM_ERR_TOO_BIG || quotes);
@@ -95,8 +118,6 @@ static void render(const vocab_recipe *r, const omm_message *messages, size_t co
     else
         OMM_ASSERT(p.tokens.count == 0);
     omm_prompt_fini(&p);
-    announce(t);
-    omm_tokenizer_close(t);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -131,6 +152,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     omm_message messages[MESSAGES_MAX];
     size_t used = jinja_size + 2 < size ? jinja_size + 2 : size;
     size_t count = read_messages(messages, data + used, size - used);
-    render(&r, messages, count);
+    render(open_kept(&r, data[0]), messages, count);
     return 0;
 }
