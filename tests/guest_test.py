@@ -15,7 +15,8 @@ SOURCE = pathlib.Path(sys.argv[1])
 MESHMIND = live.program(sys.argv[2:])
 IS_MEASURED = "build/release" in str(MESHMIND)  # sanitizers take memory of their own
 IDLE_KB = 10000
-STEPS = 60  # what a fast machine trains between two looks at its battery is a fraction of them
+STEPS = 24  # what a fast machine trains, at SLOWED, between two looks at its battery is a fraction of them
+SLOWED = max(1, 12 // os.cpu_count())  # percent of all processors: an eighth of one
 KEPT_STEPS = 4  # between two checkpoints
 END_S = 900  # of STEPS on a machine that others use, too
 SCENARIO = """schema_version: 1
@@ -23,7 +24,7 @@ name: guest
 seed: 5
 model: base/openmeshmind-tiny-F16.gguf
 train: base/train.jsonl
-test: base/test.jsonl
+test: test.jsonl
 rounds: 1
 population:
   - group: one
@@ -97,6 +98,7 @@ def federation(folder, extra="priority: normal\n", steps=STEPS, threads=1, recip
     folder.mkdir()
     port, public = free_port(), {n: live.keygen(MESHMIND, folder, n)["public_key"] for n in ("coordinator", "bundle", "node")}
     (folder / "base").symlink_to(SOURCE / "scenarios" / "base")
+    live.ship_lines_of(folder, "test.jsonl", ["cafe-02"])
     (folder / "run.yaml").write_text(SCENARIO % (recipe, steps))
     (folder / "coordinator.yaml").write_text(
         f"scenario: run.yaml\nlisten: tcp://127.0.0.1:{port}\nstate_dir: state\nkey: coordinator.key\n"
@@ -234,7 +236,7 @@ def disturbed(folder):
     """On battery, off it, stopped, killed: the same submission as a node that nobody disturbed."""
     federation(folder)
     simulation = live.Simulation(MESHMIND, folder / "run.yaml", folder / "simulated")
-    rehearse(folder, f"checkpoint_steps: {KEPT_STEPS}\npause_hold_s: 0\nlog_level: debug\npriority: normal\n")
+    rehearse(folder, f"checkpoint_steps: {KEPT_STEPS}\npause_hold_s: 0\nlog_level: debug\npriority: normal\nmax_cpu_percent: {SLOWED}\n")
     root = folder / "machine"
     battery = "/sys/class/power_supply/BAT0/"
     put(root, battery + "type", "Battery")
@@ -264,6 +266,7 @@ def disturbed(folder):
         node = Process(folder, "node", "node", root)
         wait_for("goes on again", node.passes_checkpoint(3))
         node.end(signal.SIGKILL)
+        write_again(folder, "max_cpu_percent: .*", "")
         node = Process(folder, "node", "node", root)
         check(node.p.wait(timeout=END_S) == 0, f"the node failed:\n{node.log()[-3000:]}")
         check(coordinator.p.wait(timeout=END_S) in (0, 1), coordinator.log()[-3000:])
