@@ -44,7 +44,8 @@ static void fill_large(peer *p, uint64_t lane_number) {
     CHECK(values);
     omm_seed seed = omm_seed_from_u64(3);
     omm_rng lane = omm_rng_init(&seed, OMM_PURPOSE_TEST, lane_number, 0);
-    for (size_t i = 0; i < n; i++) values[i] = (omm_rng_unit(&lane, i) - 0.5f) * 1e-3f;
+    fed_units(values, &lane, n);
+    for (size_t i = 0; i < n; i++) values[i] = (values[i] - 0.5f) * 1e-3f;
     peer_fill(p, values);
     omm_free(values);
     CHECK(p->s.payload.chunk_count > 2);

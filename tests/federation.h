@@ -183,7 +183,9 @@ void fed_send(fed *f, omm_buf *reply, omm_bytes request);
 
 /* All canaries that wait are done again, and judged. */
 void fed_replay(fed *f);
-/* The fake training's answer for a node: what an honest one would have trained. */
-float fed_trained(float start, const omm_seed *seed, size_t index);
+/* omm_rng_unit of the indices from 0, many at once: one of them takes a whole block of the cipher. */
+void fed_units(float *out, const omm_rng *lane, size_t count);
+/* The fake training's answer for a node: what an honest one would have trained from `start`, which may be `out`. */
+void fed_trained(float *out, const float *start, const omm_seed *seed, size_t count);
 
 #endif

@@ -30,7 +30,7 @@ static omm_seed shard_seed(const omm_seed *seed, omm_bytes shard) {
 static void train_shard(omm_training_result *out, float *values, const float *start, size_t count,
                         const omm_seed *seed, omm_bytes shard) {
     const omm_seed mixed = shard_seed(seed, shard);
-    for (size_t i = 0; i < count; i++) values[i] = fed_trained(start[i], &mixed, i);
+    fed_trained(values, start, &mixed, count);
     *out = (omm_training_result){.tokens = shard.size,
                                  .examples = shard.size,
                                  .steps = FED_STEPS,
@@ -38,9 +38,32 @@ static void train_shard(omm_training_result *out, float *values, const float *st
                                  .loss_after = 1.5f};
 }
 
-float fed_trained(float start, const omm_seed *seed, size_t index) {
+enum { DRAWN = 256 };
+
+static void draw(float units[DRAWN], const omm_rng *lane, size_t first, size_t count) {
+    uint32_t words[DRAWN];
+    omm_rng_fill_u32(words, lane, first, count);
+    for (size_t i = 0; i < count; i++) units[i] = (float)(words[i] >> 8) * 0x1p-24f;
+}
+
+void fed_units(float *out, const omm_rng *lane, size_t count) {
+    float units[DRAWN];
+    for (size_t first = 0, n; first < count; first += n) {
+        n = count - first < DRAWN ? count - first : DRAWN;
+        draw(units, lane, first, n);
+        memcpy(out + first, units, n * sizeof *out);
+    }
+}
+
+void fed_trained(float *out, const float *start, const omm_seed *seed, size_t count) {
     omm_rng lane = omm_rng_init(seed, OMM_PURPOSE_TEST, 0, 0);
-    return start + 0.01f * (omm_rng_unit(&lane, index) - 0.4f);
+    float units[DRAWN];
+    for (size_t first = 0, n; first < count; first += n) {
+        n = count - first < DRAWN ? count - first : DRAWN;
+        draw(units, &lane, first, n);
+        for (size_t i = 0; i < n; i++)
+            out[first + i] = start[first + i] + 0.01f * (units[i] - 0.4f);
+    }
 }
 
 static omm_err fake_layout(omm_training *api, omm_layout *out, omm_bytes recipe) {
@@ -63,10 +86,9 @@ static omm_err fake_run(omm_training *api, omm_training_result *out, float *valu
                         const struct omm_compute *compute) {
     const fake_training *t = (const fake_training *)api;
     (void)compute;
-    for (size_t i = 0; i < t->layout.value_count; i++)
-        values[i] = t->f->o.is_plain
-                        ? job->start[i] + 0.001f * (float)((i + 7 * (size_t)t->node) % 11)
-                        : fed_trained(job->start[i], &job->seed, i);
+    if (!t->f->o.is_plain) fed_trained(values, job->start, &job->seed, t->layout.value_count);
+    for (size_t i = 0; t->f->o.is_plain && i < t->layout.value_count; i++)
+        values[i] = job->start[i] + 0.001f * (float)((i + 7 * (size_t)t->node) % 11);
     *out = (omm_training_result){.tokens = t->tokens,
                                  .examples = 10,
                                  .steps = FED_STEPS,

@@ -134,7 +134,8 @@ void hand_train(hand *h) {
     memcpy(nonce.b, h->offer.nonce.b, sizeof nonce.b);
     const omm_seed seed = omm_training_seed(nonce.b, &id);
     const omm_seed mixed = omm_seed_derive(&seed, OMM_PURPOSE_TEST, shard);
-    for (size_t i = 0; i < n; i++) values[i] = fed_trained(start[i], &mixed, i) - start[i];
+    fed_trained(values, start, &mixed, n);
+    for (size_t i = 0; i < n; i++) values[i] -= start[i];
     omm_buf_clear(&h->payload);
     CHECK_OK(omm_codec_encode(&h->payload, &info, &h->f->run.codec_up, layout, values));
     uint8_t *steps = omm_arena_alloc(&h->arena, 3, 8);
