@@ -126,43 +126,40 @@ static omm_err check_held_out(const train_run *r) {
                      r->args.seq, longest, context, context);
 }
 
+/* Ends a sentence: where the first held-out examples of `o` are, and what each is equal to, in a file of `data`. */
+static void say_places(const train_run *r, const omm_overlap *o, const char *path,
+                       const omm_dataset *data) {
+    const char *held_out = r->args.eval ? r->args.eval : r->args.data;
+    for (size_t i = 0; i < o->shown; i++) {
+        fprintf(stderr, "%s", i ? ", " : ": ");
+        data_print_place(stderr, held_out, o->first[i].place, omm_dataset_totals(r->eval), false);
+        fprintf(stderr, " = ");
+        data_print_place(stderr, path, o->first[i].met, omm_dataset_totals(data),
+                         omm_dataset_is_stream(data));
+    }
+    fprintf(stderr, "%s\n", o->shown > 0 && o->count > o->shown ? ", ..." : "");
+}
+
 /* What was trained on is no measure of what was learned: said, and not refused, since it may be wanted. */
 static omm_err warn_of_shared(train_run *r) {
     OMM_TRY(omm_dataset_overlap(&r->shared, r->eval, r->data));
-    const omm_overlap *s = &r->shared;
-    if (s->count == 0) return OMM_OK;
+    if (r->shared.count == 0) return OMM_OK;
     fprintf(stderr,
             "%llu of %zu held-out examples are also trained on: the loss after says little of "
             "them",
-            (unsigned long long)s->count, omm_dataset_count(r->eval));
+            (unsigned long long)r->shared.count, omm_dataset_count(r->eval));
     if (r->data_totals.truncated) fprintf(stderr, " (equal in their first %u tokens)", r->args.seq);
-    const char *held_out = r->args.eval ? r->args.eval : r->args.data;
-    for (size_t i = 0; i < s->shown; i++) {
-        fprintf(stderr, "%s", i ? ", " : ": ");
-        data_print_place(stderr, held_out, s->first[i].place, omm_dataset_totals(r->eval), false);
-        fprintf(stderr, " = ");
-        data_print_place(stderr, r->args.data, s->first[i].met, omm_dataset_totals(r->data),
-                         omm_dataset_is_stream(r->data));
-    }
-    fprintf(stderr, "%s\n", s->shown > 0 && s->count > s->shown ? ", ..." : "");
+    say_places(r, &r->shared, r->args.data, r->data);
     return OMM_OK;
 }
 
 /* Who is there twice counts twice. */
 static omm_err warn_of_doubles(train_run *r) {
     OMM_TRY(omm_dataset_doubles(&r->doubles, r->eval));
-    const omm_overlap *d = &r->doubles;
-    const char *held_out = r->args.eval ? r->args.eval : r->args.data;
-    if (d->count == 0) return OMM_OK;
+    if (r->doubles.count == 0) return OMM_OK;
     fprintf(stderr, "%llu of %zu held-out examples are there before, and count again",
-            (unsigned long long)d->count, omm_dataset_count(r->eval));
-    for (size_t i = 0; i < d->shown; i++) {
-        fprintf(stderr, "%s", i ? ", " : ": ");
-        data_print_place(stderr, held_out, d->first[i].place, omm_dataset_totals(r->eval), false);
-        fprintf(stderr, " = ");
-        data_print_place(stderr, held_out, d->first[i].met, omm_dataset_totals(r->eval), false);
-    }
-    fprintf(stderr, "%s\n", d->shown > 0 && d->count > d->shown ? ", ..." : "");
+            (unsigned long long)r->doubles.count, omm_dataset_count(r->eval));
+    say_places(r, &r->doubles, r->args.eval ? r->args.eval : r->args.data, r->eval);
     return OMM_OK;
 }
 

@@ -385,17 +385,10 @@ SIMD_INLINE void gemv_quant(const omm_format format, const int count, vf *acc, c
     }
 }
 
-/* Strips s .. s + count of any quantised format, unpacked by what is there for panels. */
-SIMD_INLINE void gemv_unpacked(const int count, float *y, const float *x, const omm_matrix *w,
-                               bool accumulate, size_t s) {
-    const uint8_t *strip = w->data + s * w->strip_bytes;
-    const size_t left = w->rows - s * VL;
+/* The same of any quantised format, whose strips are unpacked as for panels. */
+SIMD_INLINE void gemv_unpacked(const int count, vf *acc, const float *x, const omm_matrix *w,
+                               const uint8_t *strip) {
     float values[SIMD_GEMV_UNPACKED][VL * VL];
-    vf acc[SIMD_GEMV_UNPACKED];
-    SIMD_UNROLL for (int i = 0; i < count; i++) {
-        acc[i] = vf_zero();
-        if (accumulate) acc[i] = vf_load_n(y + (s + (size_t)i) * VL, left - (size_t)i * VL);
-    }
     for (size_t k = 0; k < w->cols; k += VL) {
         for (int i = 0; i < count; i++)
             s_quant_load[w->format](values[i], strip + (size_t)i * w->strip_bytes, k);
@@ -406,19 +399,9 @@ SIMD_INLINE void gemv_unpacked(const int count, float *y, const float *x, const 
             }
         }
     }
-    SIMD_UNROLL for (int i = 0; i < count; i++) {
-        vf_store_n(y + (s + (size_t)i) * VL, acc[i], left - (size_t)i * VL);
-    }
 }
 
-/* One after the other, or so many side by side. */
-static void gemv_each(float *y, const float *x, const omm_matrix *w, bool accumulate, size_t s0,
-                      size_t s1) {
-    size_t s = s0;
-    for (; SIMD_GEMV_UNPACKED > 1 && s + SIMD_GEMV_UNPACKED <= s1; s += SIMD_GEMV_UNPACKED)
-        gemv_unpacked(SIMD_GEMV_UNPACKED, y, x, w, accumulate, s);
-    for (; s < s1; s++) gemv_unpacked(1, y, x, w, accumulate, s);
-}
+#define GEMV_ANY OMM_FORMAT_COUNT /* a format that is not known before */
 
 SIMD_INLINE void gemv_strips(const omm_format format, const int count, float *y, const float *x,
                              const omm_matrix *w, bool accumulate, size_t s) {
@@ -433,11 +416,22 @@ SIMD_INLINE void gemv_strips(const omm_format format, const int count, float *y,
         gemv_f32(count, acc, x, w, strip);
     else if (format == OMM_FORMAT_F16 || format == OMM_FORMAT_BF16)
         gemv_half(format == OMM_FORMAT_BF16, count, acc, x, w, strip);
+    else if (format == GEMV_ANY)
+        gemv_unpacked(count, acc, x, w, strip);
     else
         gemv_quant(format, count, acc, x, w, strip);
     SIMD_UNROLL for (int i = 0; i < count; i++) {
         vf_store_n(y + (s + (size_t)i) * VL, acc[i], left - (size_t)i * VL);
     }
+}
+
+/* Of any quantised format; what is left over from groups goes one after the other. */
+static void gemv_each(float *y, const float *x, const omm_matrix *w, bool accumulate, size_t s0,
+                      size_t s1) {
+    size_t s = s0;
+    for (; SIMD_GEMV_UNPACKED > 1 && s + SIMD_GEMV_UNPACKED <= s1; s += SIMD_GEMV_UNPACKED)
+        gemv_strips(GEMV_ANY, SIMD_GEMV_UNPACKED, y, x, w, accumulate, s);
+    for (; s < s1; s++) gemv_strips(GEMV_ANY, 1, y, x, w, accumulate, s);
 }
 
 typedef void (*gemv_fn)(float *y, const float *x, const omm_matrix *w, bool accumulate, size_t s0,

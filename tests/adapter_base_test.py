@@ -6,7 +6,7 @@ usage: adapter_base_test.py SOURCE_DIR MESHMIND
 """
 import hashlib, json, pathlib, shutil, struct, subprocess, sys, tempfile
 
-from live import SOURCE, check
+from live import SOURCE, check, said_until
 from split_gguf import ALIGNMENT, ARRAY, STRING, Reader
 
 MESHMIND = sys.argv[2]
@@ -99,15 +99,7 @@ def uses(model, adapter, folder):
 
 def serves(*args):
     """What `serve` says until it listens or ends."""
-    server = subprocess.Popen([MESHMIND, "serve", "--listen", "127.0.0.1:0", *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    said = ""
-    for line in server.stdout:
-        said += line
-        if "at http://" in line:
-            break
-    server.terminate()
-    server.stdout.close()
-    return server.wait(60), said
+    return said_until([MESHMIND, "serve", "--listen", "127.0.0.1:0", *args], "at http://")
 
 
 def check_refused(adapter, other, folder):

@@ -7,7 +7,7 @@ usage: due_words_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
 import hashlib, json, os, pathlib, re, subprocess, sys, tempfile
 
-from live import Findings, program, small, write_coordinator
+from live import Findings, program, said_until, small, write_coordinator
 
 SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), program(sys.argv[2:])
 BASE = SOURCE / "scenarios" / "base"
@@ -111,24 +111,11 @@ done = run("simulate", work / "twice.yaml", "--out", work / "twice", "-q", code=
 found.check(f"warning: test: {TWICE}\n" in done.stderr, done.stderr)
 write_coordinator(work, 0, "twice.yaml")
 
-
-def begin():
-    """What a coordinator says until it listens."""
-    with subprocess.Popen([MESHMIND, "coordinator", "-c", work / "coordinator.yaml"], stderr=subprocess.PIPE, text=True) as process:
-        said = ""
-        for line in process.stderr:
-            said += line
-            if "listening" in line:
-                break
-        process.terminate()
-        said += process.stderr.read()
-    return said
-
-
-said = begin()
+begin = [MESHMIND, "coordinator", "-c", work / "coordinator.yaml"]
+_, said = said_until(begin, "listening")
 for word in (f"test: {TWICE}", "train: recipe.seq_max 64 cuts", "test: recipe.seq_max 64 cuts"):
     found.check(any("scenario_doubt" in line and word in line for line in said.splitlines()), f"no '{word}' in {said}")
-again = begin()
+_, again = said_until(begin, "listening")
 found.check("listening" in again and "scenario_doubt" not in again, again)
 short = ["train", "-m", MODEL, "-d", work / "few.jsonl", "--eval", work / "twice.jsonl", "--out", work / "b.gguf", "--steps", 1, "--batch", 64, "--seq", 64, "--rank", 2,
          "--warmup", 0, "--new-tokens", 0]

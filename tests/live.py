@@ -181,6 +181,17 @@ def run(*command, code=0, says="", **options):
     return done.stdout
 
 
+def said_until(command, word):
+    """What a program says (both streams) until a line with `word`, upon which it is asked to end, and with which code it did."""
+    with subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        said = ""
+        for line in process.stdout:
+            said += line
+            if word in line:
+                process.terminate()
+        return process.wait(60), said
+
+
 def stop(process, how=signal.SIGKILL):
     process.send_signal(how)
     return process.wait(timeout=LIMIT_S)
