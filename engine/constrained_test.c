@@ -156,6 +156,54 @@ static void test_together(const rig *r) {
 }
 
 /* A seat whose text may not go on says so; the one beside it goes on. */
+/* Greedy and drawn, from logits that would have anything but JSON. */
+static void test_noise(const rig *r) {
+    float *logits = (float *)omm_alloc(r->vocab, sizeof *logits);
+    const omm_seed seed = omm_seed_from_u64(5);
+    const omm_rng noise = omm_rng_init(&seed, OMM_PURPOSE_TEST, 0, 0);
+    static const char text[] =
+        "{\"properties\": {\"x\": {\"type\": \"string\", \"maxLength\": 9}, \"y\": {\"items\": "
+        "{\"type\": \"integer\"}, \"maxItems\": 3}}, \"required\": [\"x\", \"y\"], "
+        "\"additionalProperties\": false}";
+    omm_grammar *g = NULL;
+    json_t *schema = NULL;
+    CHECK_OK(omm_json_parse(&schema, omm_bytes_str(text), "a schema"));
+    CHECK_OK(omm_grammar_open_schema(&g, schema));
+    json_decref(schema);
+    for (unsigned round = 0; round < 20; round++) {
+        omm_constraint *c = NULL;
+        CHECK_OK(omm_constraint_open(&c, g, r->lexicon));
+        const omm_sampler s = {.temperature = (float)(round % 3),
+                               .top_p = 1.0f,
+                               .top_k = round % 2 ? 5 : 0,
+                               .rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, round, 0)};
+        omm_buf written;
+        omm_buf_init(&written, 1 << 16);
+        for (uint64_t at = 0; !omm_constraint_has_ended(c); at++) {
+            uint32_t id = 0, again = 0;
+            omm_constraint *twin = NULL;
+            CHECK(at < 200);
+            for (uint32_t i = 0; i < r->vocab; i++)
+                logits[i] = omm_rng_unit(&noise, at * 1000 + i) * 9.0f;
+            CHECK_OK(omm_constraint_clone(&twin, c));
+            const omm_history before = {.count = at};
+            CHECK_OK(omm_sample_within(&id, &s, c, &before, logits, r->vocab));
+            CHECK_OK(omm_sample_within(&again, &s, twin, &before, logits, r->vocab));
+            CHECK_EQ(id, again);
+            omm_constraint_close(twin);
+            CHECK_OK(omm_tokenizer_decode(&written, r->tokenizer, &id, 1, OMM_DETOKENIZE_CONTINUE));
+        }
+        json_t *value = NULL;
+        CHECK_OK(omm_json_parse(&value, omm_buf_view(&written), "what was drawn"));
+        CHECK(json_is_string(json_object_get(value, "x")));
+        json_decref(value);
+        omm_buf_fini(&written);
+        omm_constraint_close(c);
+    }
+    omm_grammar_close(g);
+    omm_free(logits);
+}
+
 static void test_nothing_allowed(const rig *r) {
     omm_batcher_options o = omm_batcher_options_default();
     omm_batcher_token tokens[OMM_BATCHER_SEATS_MAX];
@@ -187,6 +235,35 @@ static void test_nothing_allowed(const rig *r) {
     }
     omm_batcher_close(b);
     omm_constraint_close(ended);
+}
+
+/* A vocabulary without a letter that a text needs: said, and nothing is taken. */
+static void test_lacking(void) {
+    const vocab_recipe recipe = {.spm = true, .no_bytes = true};
+    const omm_sampler sampler = omm_sampler_default();
+    omm_tokenizer *t = open_vocab(&recipe);
+    const uint32_t count = omm_tokenizer_vocab(t);
+    float *logits = (float *)omm_alloc(count, sizeof *logits);
+    omm_lexicon *x = NULL;
+    omm_grammar *g = NULL;
+    omm_constraint *c = NULL;
+    json_t *schema = NULL;
+    uint32_t id = 0;
+    CHECK_OK(omm_json_parse(&schema, omm_bytes_str("{\"const\": \"\xc3\xa9\"}"), "a schema"));
+    CHECK_OK(omm_lexicon_open(&x, t, count));
+    CHECK_OK(omm_grammar_open_schema(&g, schema));
+    CHECK_OK(omm_constraint_open(&c, g, x));
+    while (!omm_constraint_permits(c, id)) id++; /* the quote */
+    omm_constraint_take(c, id);
+    CHECK_ERR(omm_sample_within(&id, &sampler, c, &(omm_history){0}, logits, count),
+              OMM_ERR_UNSUPPORTED);
+    CHECK(!omm_constraint_has_ended(c));
+    omm_constraint_close(c);
+    omm_grammar_close(g);
+    omm_lexicon_close(x);
+    json_decref(schema);
+    omm_tokenizer_close(t);
+    omm_free(logits);
 }
 
 static void proposed(const rig *r, size_t i, const omm_speculator_options *options,
@@ -269,7 +346,9 @@ int main(void) {
         check_text(&r, i);
     }
     test_together(&r);
+    test_noise(&r);
     test_nothing_allowed(&r);
+    test_lacking();
     test_proposed(&r);
     test_memory(&r);
     close_rig(&r);

@@ -2,7 +2,7 @@
 #include "omm/model.h"
 
 #include "arch.h"
-#include "gguf_internal.h"
+#include "omm/gguf.h"
 #include "omm/mem.h"
 #include "packed_internal.h"
 
@@ -31,7 +31,7 @@ static omm_err check_shape(const omm_gguf_tensor *t, uint64_t cols, uint64_t row
                      (unsigned long long)cols, (unsigned long long)rows);
 }
 
-/* The reader refuses every type that has no row in ggml.c, and each row has a format (gguf_test). */
+/* The reader refuses every type that has no row in ggml.c, and each row has a format (rows_test). */
 static omm_format format_of(const omm_gguf_tensor *t) {
     omm_format format = OMM_FORMAT_F32;
     OMM_ASSERT(omm_format_find(&format, omm_ggml_find((uint32_t)t->type)->name));
@@ -53,13 +53,13 @@ static omm_err load_part(omm_model *model, omm_matrix *out, const omm_gguf *gguf
     const size_t row_bytes = t->data.size / p.all;
     omm_bytes data = omm_bytes_of(t->data.data + p.first * row_bytes, p.rows * row_bytes);
     if (model->outline || model->packed || p.later) {
-        OMM_TRY(gguf_of_tensor(omm_matrix_outline(out, format, p.rows, cols), name));
+        OMM_TRY(omm_gguf_of_tensor(omm_matrix_outline(out, format, p.rows, cols), name));
         if (p.later) *p.later = data;
         if (model->outline) model->weight_bytes += omm_matrix_bytes(out);
         return OMM_OK;
     }
-    OMM_TRY(
-        gguf_of_tensor(omm_matrix_pack_with(out, model->pool, format, p.rows, cols, data), name));
+    OMM_TRY(omm_gguf_of_tensor(omm_matrix_pack_with(out, model->pool, format, p.rows, cols, data),
+                               name));
     omm_gguf_release(gguf, data);
     model->weight_bytes += omm_matrix_bytes(out);
     return OMM_OK;

@@ -1,6 +1,6 @@
 /* model_keys.c - what a file's keys say about a model: sizes, rope and its scaling, caps, windows. */
 #include "arch.h"
-#include "gguf_internal.h"
+#include "omm/gguf.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -213,7 +213,7 @@ static omm_err load_counts(omm_model_dims *d, keys *k) {
 }
 
 omm_err model_keys_load(omm_model_dims *d, const arch *a, const omm_gguf *gguf) {
-    OMM_TRY(gguf_refuse_adapter(gguf));
+    OMM_TRY(omm_gguf_refuse_adapter(gguf));
     keys k = {.gguf = gguf, .a = a};
     OMM_TRY(load_counts(d, &k));
     OMM_TRY(load_heads(d, &k));

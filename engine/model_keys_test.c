@@ -1,7 +1,7 @@
 /* model_keys_test.c - what each key of a model's file may say, and what is taken where it is missing; files without a
  * tensor, as nothing else is asked here. */
 #include "arch.h"
-#include "gguf_internal.h"
+#include "omm/gguf.h"
 #include "omm_test.h"
 
 #include "omm/mem.h"

@@ -1,9 +1,9 @@
 /* packed.c - see omm/packed.h. */
 #include "omm/packed.h"
 
-#include "gguf_internal.h"
 #include "omm/clock.h"
 #include "omm/file_in.h"
+#include "omm/gguf.h"
 #include "omm/hash.h"
 #include "omm/mem.h"
 #include "packed_internal.h"
@@ -276,8 +276,9 @@ static omm_err write_padding(omm_file_out *file, size_t bytes) {
 static omm_err write_matrix(omm_file_out *file, const omm_gguf *gguf, const omm_matrix *m,
                             omm_bytes rows, omm_pool *pool) {
     omm_matrix packed;
-    OMM_TRY(gguf_of_tensor(omm_matrix_pack_with(&packed, pool, m->format, m->rows, m->cols, rows),
-                           gguf_tensor_at(gguf, rows)->name));
+    OMM_TRY(
+        omm_gguf_of_tensor(omm_matrix_pack_with(&packed, pool, m->format, m->rows, m->cols, rows),
+                           omm_gguf_tensor_at(gguf, rows)->name));
     omm_gguf_release(gguf, rows);
     const size_t bytes = omm_matrix_bytes(&packed);
     omm_err err = omm_file_out_write(file, omm_bytes_of(packed.data, bytes));

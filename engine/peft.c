@@ -1,5 +1,5 @@
 /* peft.c - reading a PEFT folder: names to layers, rows to GGUF's order. */
-#include "gguf_internal.h"
+#include "omm/gguf.h"
 #include "peft_internal.h"
 
 #include "omm/mem.h"
@@ -101,7 +101,7 @@ static omm_err take_stacked(omm_peft_base *b, const omm_gguf *gguf) {
 omm_err omm_peft_base_read(omm_peft_base *base, const omm_gguf *gguf) {
     omm_peft_base b = {0};
     const char *arch = b.shape.architecture;
-    OMM_TRY(gguf_refuse_adapter(gguf));
+    OMM_TRY(omm_gguf_refuse_adapter(gguf));
     OMM_TRY(find_architecture(&b, gguf));
     OMM_TRY(get_key(&b.shape.layer_count, gguf, arch, "block_count"));
     if (b.shape.layer_count < 1 || b.shape.layer_count > OMM_LORA_LAYERS_MAX)

@@ -4,6 +4,7 @@
 
 #include "omm/hash.h"
 #include "omm/mem.h"
+#include "omm/quant.h"
 #include "omm/rng.h"
 #include "omm_test.h"
 
@@ -153,10 +154,17 @@ static void by_hand(void) {
     }
 }
 
+/* What the reader of files lets pass, the matrices take. */
+static void has_format(const omm_ggml_info *info) {
+    omm_format format = OMM_FORMAT_COUNT;
+    CHECK(omm_format_find(&format, info->name) && format != OMM_FORMAT_COUNT);
+}
+
 int main(void) {
     size_t count = 0;
     const omm_ggml_info *all = omm_ggml_all(&count);
     by_hand();
+    for (size_t i = 0; i < count; i++) has_format(&all[i]);
     for (size_t i = 0; i < count; i++) not_finite(&all[i]);
     for (size_t i = 0; i < count; i++) each_type(&all[i]);
     CHECK(s_same);

@@ -163,3 +163,16 @@ omm_err omm_sample(uint32_t *out, const omm_sampler *sampler, const float *logit
     OMM_ASSERT(!omm_sampler_penalises(sampler));
     return omm_sample_allowed(out, sampler, NULL, logits, vocab, position);
 }
+
+omm_err omm_sample_within(uint32_t *out, const omm_sampler *sampler, omm_constraint *c,
+                          const omm_history *history, float *logits, uint32_t vocab) {
+    OMM_ASSERT(!c || vocab == omm_constraint_vocab(c));
+    const uint32_t *allowed = c ? omm_constraint_allowed(c) : NULL;
+    omm_penalised was = {0};
+    if (omm_sampler_penalises(sampler))
+        OMM_TRY(omm_penalise(&was, logits, vocab, sampler, history));
+    const omm_err err = omm_sample_allowed(out, sampler, allowed, logits, vocab, history->count);
+    omm_penalise_undo(&was, logits);
+    if (err == OMM_OK && c) omm_constraint_take(c, *out);
+    return err;
+}

@@ -287,8 +287,49 @@ static void penalties_refused(void) {
     CHECK_EQ(id, 9);
 }
 
+/* As if the others were not there: the same draw from a list of the allowed alone. */
+static void allowed_alone(void) {
+    enum { VOCAB = 200 };
+    float logits[VOCAB], fewer[VOCAB];
+    uint32_t ids[VOCAB], bits[(VOCAB + 31) / 32], all[(VOCAB + 31) / 32];
+    const omm_seed seed = omm_seed_from_u64(11);
+    const omm_rng dice = omm_rng_init(&seed, OMM_PURPOSE_TEST, 0, 0);
+    uint64_t thrown = 0;
+    memset(all, 0xff, sizeof all);
+    for (unsigned round = 0; round < 300; round++) {
+        static const float temperatures[] = {0.0f, 0.7f, 1.0f, 5.0f};
+        uint32_t count = 0, id = 0, want = 0;
+        memset(bits, 0, sizeof bits);
+        for (uint32_t i = 0; i < VOCAB; i++) {
+            logits[i] = (float)omm_rng_below(&dice, thrown++, 30) * 0.5f; /* with ties */
+            if (omm_rng_below(&dice, thrown++, 10) >= round % 9) continue;
+            bits[i / 32] |= 1u << i % 32;
+            ids[count] = i;
+            fewer[count++] = logits[i];
+        }
+        omm_sampler s = {.temperature = temperatures[round % 4],
+                         .top_k = round % 3 ? 0 : 1 + (uint32_t)omm_rng_below(&dice, thrown++, 12),
+                         .top_p = round % 5 ? 1.0f : 0.6f,
+                         .min_p = round % 7 ? 0.0f : 0.2f,
+                         .rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0)};
+        CHECK_OK(omm_sample(&want, &s, logits, VOCAB, round));
+        CHECK_OK(omm_sample_allowed(&id, &s, all, logits, VOCAB, round));
+        CHECK_EQ(id, want);
+        const omm_err err = omm_sample_allowed(&id, &s, bits, logits, VOCAB, round);
+        if (count == 0) {
+            CHECK_ERR(err, OMM_ERR_UNSUPPORTED);
+            CHECK(strstr(omm_err_sentence(), "no token of the vocabulary goes on"));
+            continue;
+        }
+        CHECK_OK(err);
+        CHECK_OK(omm_sample(&want, &s, fewer, count, round));
+        CHECK_EQ(id, ids[want]);
+    }
+}
+
 int main(void) {
     selection_is_sorting();
+    allowed_alone();
     penalties_by_hand();
     penalties_by_counting();
     penalties_are_drawn();

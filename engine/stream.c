@@ -1,7 +1,7 @@
 /* stream.c - see stream.h. */
 #include "stream.h"
 
-#include "gguf_internal.h"
+#include "omm/gguf.h"
 #include "omm/mem.h"
 #include "omm/packed.h"
 
@@ -74,8 +74,8 @@ static omm_err read_matrices(model_stream *s, omm_pool *pool) {
     for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
         const omm_bytes rows = s->layer.rows[t];
         s->layer.weights[t].data = s->rooms[t];
-        OMM_TRY(gguf_of_tensor(omm_matrix_pack_into(&s->layer.weights[t], pool, rows),
-                               gguf_tensor_at(model->gguf, rows)->name));
+        OMM_TRY(omm_gguf_of_tensor(omm_matrix_pack_into(&s->layer.weights[t], pool, rows),
+                                   omm_gguf_tensor_at(model->gguf, rows)->name));
         omm_gguf_release(model->gguf, rows);
     }
     return OMM_OK;

@@ -11,6 +11,7 @@
 #include "omm/mem.h"
 #include "omm/rng.h"
 #include "omm/rows.h"
+#include "omm/vocab_synth.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -142,7 +143,7 @@ static omm_err write_header(synth *s) {
     synth_put_keys(&s->w, p->shape, p->layers);
     omm_gguf_put_u32(&s->w, "general.file_type", file_type_of(p));
     omm_gguf_put_u32(&s->w, "general.quantization_version", 2);
-    OMM_TRY(synth_put_vocab(&s->w, p->shape->vocab));
+    OMM_TRY(omm_vocab_put_synthetic(&s->w, p->shape->vocab));
     for (uint32_t i = 0; i < p->count; i++) {
         const synth_tensor *t = &p->tensors[i];
         const uint64_t dims[2] = {t->cols, t->rows};

@@ -30,8 +30,6 @@ OMM_CHECKED omm_err synth_shape_find(const synth_shape **out, const char *name);
 
 /* All keys of a shape except the tokenizer's. */
 void synth_put_keys(omm_gguf_writer *w, const synth_shape *shape, uint32_t layers);
-/* The tokenizer's.  Errors: NOMEM (those of the writer stick to it). */
-OMM_CHECKED omm_err synth_put_vocab(omm_gguf_writer *w, uint32_t tokens);
 
 typedef struct synth_tensor {
     char name[OMM_GGUF_NAME_MAX];

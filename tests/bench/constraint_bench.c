@@ -5,6 +5,7 @@
 #include "omm/clock.h"
 #include "omm/constraint.h"
 #include "omm/mem.h"
+#include "omm/sample.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -12,12 +12,13 @@
  * Beginnings that were computed are kept (prefix.h) when a prompt has been read and when a seat is left, and
  * serve whoever begins alike under the same adapters.
  *
- * Depends on: session, prefix, constraint.  Threads: a batcher belongs to one thread at a time.
+ * Depends on: session, prefix, sample, constraint.  Threads: a batcher belongs to one thread at a time.
  */
 #ifndef OMM_BATCHER_H
 #define OMM_BATCHER_H
 
 #include "omm/constraint.h"
+#include "omm/sample.h"
 #include "omm/session.h"
 
 #include <stdbool.h>

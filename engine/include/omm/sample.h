@@ -4,11 +4,12 @@
  *
  * All depends on the arguments alone: a text that is proposed and checked, or drawn beside others, is the same one.
  *
- * Depends on: rng.  Threads: no shared state.
+ * Depends on: rng, constraint.  Threads: no shared state.
  */
 #ifndef OMM_SAMPLE_H
 #define OMM_SAMPLE_H
 
+#include "omm/constraint.h"
 #include "omm/err.h"
 #include "omm/rng.h"
 
@@ -86,5 +87,12 @@ OMM_CHECKED omm_err omm_sample(uint32_t *out, const omm_sampler *sampler, const 
 OMM_CHECKED omm_err omm_sample_allowed(uint32_t *out, const omm_sampler *sampler,
                                        const uint32_t *allowed, const float *logits, uint32_t vocab,
                                        uint64_t position);
+
+/* The token that follows the history: its logits penalised, then omm_sample for position history->count among the ids that
+ * are allowed; takes what was drawn.  constraint NULL: any id.  logits are changed meanwhile, and afterwards as they were.
+ * Errors: as omm_sample; UNSUPPORTED (no id is allowed: the vocabulary lacks a byte); then nothing was taken. */
+OMM_CHECKED omm_err omm_sample_within(uint32_t *out, const omm_sampler *sampler,
+                                      omm_constraint *constraint, const omm_history *history,
+                                      float *logits, uint32_t vocab);
 
 #endif

@@ -11,12 +11,13 @@
  * Two drafters: another model's session (with the same vocabulary), which draws with the same
  * sampler, or look-up: what followed the last ids where they stood before in this sequence.
  *
- * Depends on: session, constraint.  Threads: those of the session.
+ * Depends on: session, sample, constraint.  Threads: those of the session.
  */
 #ifndef OMM_SPECULATE_H
 #define OMM_SPECULATE_H
 
 #include "omm/constraint.h"
+#include "omm/sample.h"
 #include "omm/session.h"
 
 #define OMM_SPECULATOR_DRAFTS_MAX 64u

@@ -9,6 +9,7 @@
 #include "omm/chat.h"
 #include "omm/constraint.h"
 #include "omm/err.h"
+#include "omm/sample.h"
 #include "omm/session.h"
 #include "omm/tokenizer.h"
 

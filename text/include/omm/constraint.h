@@ -11,14 +11,13 @@
  * stands (whole characters, no quote, no backslash), with how many characters each has.  Inside a string these are taken at
  * once, as many as its length has room for, and the few others are walked; elsewhere few bytes may follow, so a walk of the whole tree ends soon.  Nothing is kept for each state.
  *
- * Depends on: grammar, tokenizer, sample.  Threads: a lexicon is read-only after open and may be shared; a
+ * Depends on: grammar, tokenizer.  Threads: a lexicon is read-only after open and may be shared; a
  * constraint belongs to one thread at a time.
  */
 #ifndef OMM_CONSTRAINT_H
 #define OMM_CONSTRAINT_H
 
 #include "omm/grammar.h"
-#include "omm/sample.h"
 #include "omm/tokenizer.h"
 
 typedef struct omm_lexicon omm_lexicon;
@@ -34,8 +33,9 @@ typedef struct omm_constraint omm_constraint;
 /* A text that has not begun; both borrowed until close.  Errors: NOMEM. */
 OMM_CHECKED omm_err omm_constraint_open(omm_constraint **out, const omm_grammar *grammar,
                                         const omm_lexicon *lexicon);
-void omm_constraint_close(omm_constraint *constraint);   /* NULL is fine */
-void omm_constraint_restart(omm_constraint *constraint); /* the text has not begun again */
+void omm_constraint_close(omm_constraint *constraint);           /* NULL is fine */
+uint32_t omm_constraint_vocab(const omm_constraint *constraint); /* of the lexicon */
+void omm_constraint_restart(omm_constraint *constraint);         /* the text has not begun again */
 /* Stand where another of the same grammar and lexicon stands: to go on from there and back again. */
 void omm_constraint_copy(omm_constraint *to, const omm_constraint *from);
 /* Another one that stands there.  Errors: NOMEM. */
@@ -49,12 +49,5 @@ bool omm_constraint_permits(omm_constraint *constraint, uint32_t id);
 void omm_constraint_take(omm_constraint *constraint, uint32_t id);
 /* A token that ends a text has come: none is allowed any more. */
 bool omm_constraint_has_ended(const omm_constraint *constraint);
-
-/* The token that follows the history: its logits penalised, then omm_sample for position history->count among the ids that
- * are allowed; takes what was drawn.  constraint NULL: any id.  logits are changed meanwhile, and afterwards as they were.
- * Errors: as omm_sample; UNSUPPORTED (no id is allowed: the vocabulary lacks a byte); then nothing was taken. */
-OMM_CHECKED omm_err omm_sample_within(uint32_t *out, const omm_sampler *sampler,
-                                      omm_constraint *constraint, const omm_history *history,
-                                      float *logits, uint32_t vocab);
 
 #endif

@@ -1,6 +1,6 @@
 /* test_grammar.h - arguments of one tool: which texts its schema takes.  Schemas and texts are written with ' for ". */
-#ifndef ENGINE_TEST_GRAMMAR_H
-#define ENGINE_TEST_GRAMMAR_H
+#ifndef TEXT_TEST_GRAMMAR_H
+#define TEXT_TEST_GRAMMAR_H
 
 #include "grammar_internal.h"
 #include "omm_test.h"

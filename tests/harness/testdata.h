@@ -1,6 +1,6 @@
-/* testdata.h - where tests of this folder find the real files; absent files skip the test. */
-#ifndef ENGINE_TESTDATA_H
-#define ENGINE_TESTDATA_H
+/* testdata.h - where tests find the real files; absent files skip the test. */
+#ifndef HARNESS_TESTDATA_H
+#define HARNESS_TESTDATA_H
 
 #include "omm/file.h"
 

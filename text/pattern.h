@@ -12,8 +12,8 @@
  *
  * Depends on: err.  Threads: a table that nothing is added to is read-only.
  */
-#ifndef ENGINE_PATTERN_H
-#define ENGINE_PATTERN_H
+#ifndef TEXT_PATTERN_H
+#define TEXT_PATTERN_H
 
 #include "omm/err.h"
 

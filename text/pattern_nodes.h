@@ -1,6 +1,6 @@
 /* pattern_nodes.h - a regular expression as nodes, between its two parts: pattern_parse.c makes them, pattern.c reads them. */
-#ifndef ENGINE_PATTERN_NODES_H
-#define ENGINE_PATTERN_NODES_H
+#ifndef TEXT_PATTERN_NODES_H
+#define TEXT_PATTERN_NODES_H
 
 #include "pattern.h"
 

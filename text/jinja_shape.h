@@ -4,8 +4,8 @@
  * compared is in the one spelling of jinja_parts.h.
  *
  * Depends on: bytes, jinja_parts.  Threads: no shared state. */
-#ifndef ENGINE_JINJA_SHAPE_H
-#define ENGINE_JINJA_SHAPE_H
+#ifndef TEXT_JINJA_SHAPE_H
+#define TEXT_JINJA_SHAPE_H
 
 #include "jinja_parts.h"
 

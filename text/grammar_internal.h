@@ -14,8 +14,8 @@
  *   lexicon.c         the tokens as a tree of bytes
  *   constraint.c      which tokens may follow
  */
-#ifndef ENGINE_GRAMMAR_INTERNAL_H
-#define ENGINE_GRAMMAR_INTERNAL_H
+#ifndef TEXT_GRAMMAR_INTERNAL_H
+#define TEXT_GRAMMAR_INTERNAL_H
 
 #include "chat_internal.h"
 

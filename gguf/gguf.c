@@ -62,7 +62,7 @@ omm_err gguf_named_bytes(uint64_t *out, const char *name, uint32_t type, uint32_
     return err == OMM_OK ? OMM_OK : omm_raise(err, "GGUF: tensor %s: %s", name, omm_err_sentence());
 }
 
-const omm_gguf_tensor *gguf_tensor_at(const omm_gguf *gguf, omm_bytes rows) {
+const omm_gguf_tensor *omm_gguf_tensor_at(const omm_gguf *gguf, omm_bytes rows) {
     const omm_gguf_tensor *t = gguf->tensors;
     while (rows.data < t->data.data || rows.data >= t->data.data + t->data.size) {
         t++;
@@ -71,7 +71,7 @@ const omm_gguf_tensor *gguf_tensor_at(const omm_gguf *gguf, omm_bytes rows) {
     return t;
 }
 
-omm_err gguf_of_tensor(omm_err err, const char *name) {
+omm_err omm_gguf_of_tensor(omm_err err, const char *name) {
     return err == OMM_OK ? OMM_OK : omm_raise(err, "tensor '%s': %s", name, omm_err_sentence());
 }
 
@@ -239,7 +239,7 @@ omm_err omm_gguf_get_str(omm_bytes *out, const omm_gguf *gguf, const char *key) 
     return OMM_OK;
 }
 
-omm_err gguf_refuse_adapter(const omm_gguf *gguf) {
+omm_err omm_gguf_refuse_adapter(const omm_gguf *gguf) {
     omm_bytes type = {0};
     if (!omm_gguf_find(gguf, "general.type")) return OMM_OK;
     OMM_TRY(omm_gguf_get_str(&type, gguf, "general.type"));

@@ -10,8 +10,8 @@
  *   tokenizer_open.c   everything above, from a GGUF file
  *   tokenizer.c        look-ups and decoding
  */
-#ifndef ENGINE_TOKENIZER_INTERNAL_H
-#define ENGINE_TOKENIZER_INTERNAL_H
+#ifndef TEXT_TOKENIZER_INTERNAL_H
+#define TEXT_TOKENIZER_INTERNAL_H
 
 #include "omm/tokenizer.h"
 

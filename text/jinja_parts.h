@@ -13,8 +13,8 @@
  * without = have in them is left out behind the one BLOCK that opens it; comments are nothing.
  *
  * Depends on: bytes.  Threads: no shared state. */
-#ifndef ENGINE_JINJA_PARTS_H
-#define ENGINE_JINJA_PARTS_H
+#ifndef TEXT_JINJA_PARTS_H
+#define TEXT_JINJA_PARTS_H
 
 #include "omm/bytes.h"
 

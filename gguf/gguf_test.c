@@ -1,7 +1,6 @@
 /* gguf_test.c - GGUF: round trip, equal bytes, and every way in which a file can lie. */
 #include "omm/gguf.h"
 #include "omm/mem.h"
-#include "omm/quant.h"
 
 #include "omm_test.h"
 
@@ -688,8 +687,6 @@ static void test_types(void) {
         CHECK(omm_ggml_find(all[i].type) == &all[i]);
         CHECK(omm_ggml_find_name(all[i].name) == &all[i]);
         CHECK(i == 0 || all[i - 1].type < all[i].type);
-        omm_format format = OMM_FORMAT_COUNT; /* what the reader lets pass, the matrices take */
-        CHECK(omm_format_find(&format, all[i].name) && format != OMM_FORMAT_COUNT);
     }
     CHECK(omm_ggml_find_name("q8_0") == omm_ggml_find(OMM_GGML_Q8_0));
     CHECK(omm_ggml_find_name("Q8") == NULL);

@@ -192,6 +192,13 @@ void omm_gguf_strings(omm_bytes *out, const omm_gguf_kv *kv);
 OMM_CHECKED omm_err omm_gguf_tensor_bytes(uint64_t *out, uint32_t type, uint32_t n_dims,
                                           const uint64_t *dims);
 
+/* The tensor in which these rows lie; one that is fused has those of several matrices. */
+const omm_gguf_tensor *omm_gguf_tensor_at(const omm_gguf *gguf, omm_bytes rows);
+/* What is wrong with a tensor's values; OK stays OK. */
+OMM_CHECKED omm_err omm_gguf_of_tensor(omm_err err, const char *name);
+/* Where a model is wanted.  The easiest slip of all: both are GGUF files.  Errors: UNSUPPORTED. */
+OMM_CHECKED omm_err omm_gguf_refuse_adapter(const omm_gguf *gguf);
+
 /* ---- Writing ------------------------------------------------------------------------------- */
 
 /* Keys and tensors appear in the order of the calls; equal calls give equal bytes.  An error

@@ -1,6 +1,6 @@
 /* grammar_gather.h - members of an object, gathered from all schemas that say something of it (grammar_lenient.c). */
-#ifndef ENGINE_GRAMMAR_GATHER_H
-#define ENGINE_GRAMMAR_GATHER_H
+#ifndef TEXT_GRAMMAR_GATHER_H
+#define TEXT_GRAMMAR_GATHER_H
 
 #include "grammar_internal.h"
 

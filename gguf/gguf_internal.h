@@ -1,6 +1,6 @@
 /* gguf_internal.h - what the GGUF reader, getters and writer share. */
-#ifndef ENGINE_GGUF_INTERNAL_H
-#define ENGINE_GGUF_INTERNAL_H
+#ifndef GGUF_GGUF_INTERNAL_H
+#define GGUF_GGUF_INTERNAL_H
 
 #include "omm/gguf.h"
 
@@ -26,11 +26,6 @@ int gguf_compare(omm_bytes a, omm_bytes b);
 /* A key of the file, or NULL. */
 const omm_gguf_kv *gguf_find_kv(const omm_gguf *gguf, omm_bytes wanted);
 
-/* The tensor in which these rows lie; one that is fused has those of several matrices. */
-const omm_gguf_tensor *gguf_tensor_at(const omm_gguf *gguf, omm_bytes rows);
-/* What is wrong with a tensor's values; OK stays OK. */
-OMM_CHECKED omm_err gguf_of_tensor(omm_err err, const char *name);
-
 /* Sort tensor_order by name.  Errors: FORMAT (a name twice). */
 OMM_CHECKED omm_err gguf_index_tensors(omm_gguf *gguf);
 
@@ -46,9 +41,6 @@ OMM_CHECKED omm_err gguf_open_file(omm_gguf *gguf, const char *path);
 /* All parts of the model of which `opened` is the file at `path`; that stays open.
  * Errors: as omm_gguf_open. */
 OMM_CHECKED omm_err gguf_open_split(omm_gguf *out, const char *path, const omm_gguf *opened);
-
-/* Where a model is wanted.  The easiest slip of all: both are GGUF files.  Errors: UNSUPPORTED. */
-OMM_CHECKED omm_err gguf_refuse_adapter(const omm_gguf *gguf);
 
 /* For printf's "%.*s": a key may be 64 KiB long. */
 static inline int gguf_shown(omm_bytes text) {

@@ -54,6 +54,10 @@ static void begin_with(omm_constraint *c, omm_bytes bytes) {
     }
 }
 
+uint32_t omm_constraint_vocab(const omm_constraint *c) {
+    return c->lexicon->vocab;
+}
+
 void omm_constraint_restart(omm_constraint *c) {
     text_begin(&c->now, c->grammar, c->lexicon->leads);
     c->frames.count = 0;
@@ -213,19 +217,4 @@ void omm_constraint_take(omm_constraint *c, uint32_t id) {
 
 bool omm_constraint_has_ended(const omm_constraint *c) {
     return c->ended;
-}
-
-/* ---- drawing ----------------------------------------------------------------------------------- */
-
-omm_err omm_sample_within(uint32_t *out, const omm_sampler *sampler, omm_constraint *c,
-                          const omm_history *history, float *logits, uint32_t vocab) {
-    OMM_ASSERT(!c || vocab == c->lexicon->vocab);
-    const uint32_t *allowed = c ? omm_constraint_allowed(c) : NULL;
-    omm_penalised was = {0};
-    if (omm_sampler_penalises(sampler))
-        OMM_TRY(omm_penalise(&was, logits, vocab, sampler, history));
-    const omm_err err = omm_sample_allowed(out, sampler, allowed, logits, vocab, history->count);
-    omm_penalise_undo(&was, logits);
-    if (err == OMM_OK && c) omm_constraint_take(c, *out);
-    return err;
 }

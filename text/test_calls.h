@@ -1,6 +1,6 @@
 /* test_calls.h - tools, texts with calls of them, and tokens that lie across what calls begin and end with; for tests. */
-#ifndef ENGINE_TEST_CALLS_H
-#define ENGINE_TEST_CALLS_H
+#ifndef TEXT_TEST_CALLS_H
+#define TEXT_TEST_CALLS_H
 
 #include "grammar_internal.h"
 #include "test_vocab.h"

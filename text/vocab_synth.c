@@ -1,10 +1,10 @@
-/* synth_vocab.c - a byte-level tokenizer of any size that owes nothing to anybody's.
+/* vocab_synth.c - a byte-level tokenizer of any size that owes nothing to anybody's.
  *
  * Ids 0 .. 255 are the bytes, 256 .. 258 the control tokens of ChatML, then come pairs of letters in
  * order of their merges: space and a letter, then two letters; then fillers "[id]" that no text
  * becomes.  A smaller vocabulary is a prefix of a larger one, fillers apart.
  */
-#include "synth_internal.h"
+#include "omm/vocab_synth.h"
 #include "tokenizer_internal.h"
 
 #include "omm/mem.h"
@@ -97,7 +97,7 @@ static omm_err put_all(omm_gguf_writer *w, texts *t, uint32_t tokens) {
     return OMM_OK;
 }
 
-omm_err synth_put_vocab(omm_gguf_writer *w, uint32_t tokens) {
+omm_err omm_vocab_put_synthetic(omm_gguf_writer *w, uint32_t tokens) {
     texts t = {.ends = (size_t *)omm_alloc(tokens, sizeof *t.ends)};
     OMM_ASSERT(tokens > BYTES + CONTROLS);
     omm_buf_init(&t.bytes, (size_t)tokens * 16);

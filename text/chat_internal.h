@@ -3,8 +3,8 @@
  * A template is data: literals around the content of a turn.  In a literal, CHAT_BOS and CHAT_EOS stand
  * for the file's begin and end token, and each mark of the template for its id.
  */
-#ifndef ENGINE_CHAT_INTERNAL_H
-#define ENGINE_CHAT_INTERNAL_H
+#ifndef TEXT_CHAT_INTERNAL_H
+#define TEXT_CHAT_INTERNAL_H
 
 #include "omm/chat.h"
 #include "omm/thinking.h"

@@ -1,6 +1,6 @@
 /* test_vocab.h - small vocabularies with the marks of chat templates, for tests and fuzz targets. */
-#ifndef ENGINE_TEST_VOCAB_H
-#define ENGINE_TEST_VOCAB_H
+#ifndef TEXT_TEST_VOCAB_H
+#define TEXT_TEST_VOCAB_H
 
 #include "tokenizer_internal.h"
 

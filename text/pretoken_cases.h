@@ -3,8 +3,8 @@
  * Made with another implementation, Hugging Face tokenizers 0.23.3, from the expressions that the
  * models publish, one Split(isolated) per expression.
  */
-#ifndef ENGINE_PRETOKEN_CASES_H
-#define ENGINE_PRETOKEN_CASES_H
+#ifndef TEXT_PRETOKEN_CASES_H
+#define TEXT_PRETOKEN_CASES_H
 
 enum { PRETOKEN_CASE_TEXTS = 6 };
 

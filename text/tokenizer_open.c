@@ -1,5 +1,5 @@
 /* tokenizer_open.c - a tokenizer from the tokenizer.ggml.* keys of a GGUF file. */
-#include "gguf_internal.h"
+#include "omm/gguf.h"
 #include "tokenizer_internal.h"
 
 #include "omm/mem.h"
@@ -351,7 +351,7 @@ static omm_err read_model(const vocab_model **out, const omm_gguf *g) {
 
 omm_err omm_tokenizer_open(omm_tokenizer **out, const omm_gguf *gguf) {
     const vocab_model *model = NULL;
-    OMM_TRY(gguf_refuse_adapter(gguf));
+    OMM_TRY(omm_gguf_refuse_adapter(gguf));
     OMM_TRY(read_model(&model, gguf));
     lists l = {0};
     omm_tokenizer *t = omm_alloc(1, sizeof *t);

@@ -1,6 +1,6 @@
 /* vocab_train_internal.h - what counting (vocab_train.c) and writing (vocab_put.c) share. */
-#ifndef ENGINE_VOCAB_TRAIN_INTERNAL_H
-#define ENGINE_VOCAB_TRAIN_INTERNAL_H
+#ifndef TEXT_VOCAB_TRAIN_INTERNAL_H
+#define TEXT_VOCAB_TRAIN_INTERNAL_H
 
 #include "omm/vocab_train.h"
 #include "tokenizer_internal.h"
