@@ -7,12 +7,11 @@ usage: ci_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 import json, os, pathlib, re, shutil, subprocess, sys, tempfile
 import xml.etree.ElementTree
 
-from live import Findings, program
+from live import Findings, program, quick
 
 SOURCE, MESHMIND, FASTER = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve(), program(sys.argv[2:])  # faster: whole runs
 BASE = SOURCE / "scenarios" / "base"
 MODEL = BASE / "openmeshmind-tiny-F16.gguf"
-SCENARIO = (SOURCE / "scenarios" / "processes.yaml").read_text().replace(" base/", f" {BASE}/").replace("rounds: 2", "rounds: 1")
 found = Findings()
 
 
@@ -184,8 +183,11 @@ def json_in_any_folder(folder, bundle):
     few = at(b"few.jsonl")
     with open(few, "w") as file:
         file.writelines((BASE / "train.jsonl").read_text().splitlines(keepends=True)[:40])
+    for name in ("train.jsonl", "test.jsonl"):
+        shutil.copy(folder / name, at(os.fsencode(name)))
+    os.symlink(BASE, at(b"base"))
     with open(at(b"s.yaml"), "w") as file:
-        file.write(SCENARIO.replace("rank: 2", "rank: 3"))
+        file.write((folder / "s.yaml").read_text().replace("rank: 2", "rank: 3"))
     shown = 'caf? "q"/'
     made = reads("simulate", ["simulate", at(b"s.yaml"), "--out", at(b"run"), "-q"])[0]
     found.check(made.get("bundle", "").endswith(shown + "run"), f"simulate: {made.get('bundle')}")
@@ -219,7 +221,7 @@ def json_in_any_folder(folder, bundle):
 
 with tempfile.TemporaryDirectory(prefix="omm-ci-") as name:
     top = pathlib.Path(name)
-    (top / "s.yaml").write_text(SCENARIO)
+    quick(top).rename(top / "s.yaml")
     (top / "runs").mkdir()
     sealed = top / "runs" / "run"
     found.check(reads("simulate", ["simulate", top / "s.yaml", "--out", sealed, "-q"])[0].get("passed") is not None, "simulate says no verdict")

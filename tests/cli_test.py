@@ -7,7 +7,7 @@ usage: cli_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
 import json, os, pathlib, pty, re, shutil, signal, socket, struct, subprocess, sys, tempfile, time
 
-from live import program
+from live import program, quick
 from retemplate import retemplate
 import split_gguf
 
@@ -26,9 +26,9 @@ Jc+TZ6yqVvUHQGbhyTU/h1FYLumAE6zZMz+EOg==
 """  # proto/tls_test.c has it, too
 
 
-def run(*args, stdin="", meshmind=MESHMIND):
+def run(*args, stdin="", meshmind=MESHMIND, cwd=SOURCE):
     return subprocess.run([meshmind, *map(str, args)], capture_output=True, text=True, input=stdin,
-                          cwd=SOURCE, timeout=600)
+                          cwd=cwd, timeout=600)
 
 
 def first_said(path, pattern):
@@ -140,7 +140,7 @@ for words in [[], *([c] for c in commands), *tools]:
     wide = [line for line in text.splitlines() if len(line) > 80 or line != line.rstrip()]
     if wide or not text:
         failures.append(f"{words} --help: {wide[:3]}")
-    for same in (run(*words, "-h"), run("help", *words)):
+    for same in (run(*words, "-h", meshmind=FASTER), run("help", *words, meshmind=FASTER)):
         if (same.returncode, same.stdout) != (0, text):
             failures.append(f"{words}: -h or help says something else: {same.stdout[:100]}{same.stderr[:200]}")
 for command in commands:
@@ -498,13 +498,14 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     unsaid.write_bytes(MODEL.read_bytes().replace(b"tokenizer.ggml.pre", b"tokenizer.ggml.xxx"))
     none.write_bytes(MODEL.read_bytes().replace(b"tokenizer.chat_template", b"tokenizer.xxxx_template"))
     retemplate(MODEL, empty, "")
-    texts, data = pathlib.Path(folder) / "t.txt", BASE / "test.jsonl"
+    texts, data = pathlib.Path(folder) / "t.txt", pathlib.Path(folder) / "one.jsonl"
+    data.write_text((BASE / "test.jsonl").read_text().splitlines(True)[0])
     texts.write_text("Once upon a time there was a crow. " * 20)
     WORDS = "warning: the model's file has no tokenizer.ggml.pre: its texts are cut into words as by 'default'"
     for args in (["generate", "-n", 2, "Hi"], ["generate", "--chat", "-n", 2, "Hi"], ["generate", "--draft", unsaid, "-n", 2, "Hi"],
                  ["chat", "--no-notes", "-n", 2], ["perplexity", "-f", texts], ["tokenize", "--text", "Hi"], ["data", "check", data],
                  ["train", "--data", data, "--dry-run", "--out", pathlib.Path(folder) / "out.gguf"], ["bench", "--train", "--peak-seconds", 0, "--repeat", 1, "--seq", 32]):
-        done, plain = run(*args, "-m", unsaid, stdin="Hi\n"), run(*args, "-m", MODEL, stdin="Hi\n")
+        done, plain = run(*args, "-m", unsaid, stdin="Hi\n"), run(*args, "-m", MODEL, stdin="Hi\n", meshmind=FASTER)
         if done.returncode != 0 or done.stderr.count(WORDS) != 1 or WORDS in plain.stderr:
             failures.append(f"{args} without tokenizer.ggml.pre: exit {done.returncode}: {done.stderr[:500]}")
     size = struct.pack("<Q", 16) + b"llama.vocab_size" + struct.pack("<I", 4)
@@ -621,7 +622,7 @@ with tempfile.TemporaryDirectory() as folder:
     adapter.write_bytes(adapter.read_bytes()[:at] + b"l\x1b[mX" + adapter.read_bytes()[at + 5:])
     expect(["adapter", "show", adapter], 0, r"architecture +l\?\[mX, 6 layers", "stdout")
 # `--full` with GaLore of a rank that no matrix has would be without it.
-expect(["train", "--full", "-m", MODEL, "-d", BASE / "train.jsonl", "-o", "/tmp/none.gguf", "--optimizer", "galore", "--galore-rank", "256"], 2,
+expect(["train", "--full", "-m", MODEL, "-d", BASE / "test.jsonl", "-o", "/tmp/none.gguf", "--optimizer", "galore", "--galore-rank", "256"], 2,
        "galore: rank 256 leaves every matrix of this model whole; accepted: 1 to 255")
 expect(["bench", "--train", "-m", MODEL, "--seq", "513"], 2, "--seq 513: the model was trained for 512 tokens")
 expect(["tokenize", "-m", MODEL, "--special", "--plain", "--file", "/dev/null"], 2, "--special and --plain: one of them")
@@ -688,32 +689,32 @@ expect(["simulate", "x.yaml", "--thraeds=2"], 2, r"did you mean --threads\? unkn
 expect(["simulate", "x.yaml", "--nothing-like-it"], 2, r"^meshmind simulate: unknown option '--nothing-like-it'")
 expect(["data", "check", "/nowhere.jsonl", "-m", MODEL], 2, "nowhere.jsonl")
 expect(["data", "check", BASE / "train.jsonl", BASE / "test.jsonl", "-m", MODEL], 0,
-       r"(?s)examples +6500\n.*clients +24 .*shared: 0 examples of .*data: pass", "stdout")
+       r"(?s)examples +6500\n.*clients +24 .*shared: 0 examples of .*data: pass", "stdout", meshmind=FASTER)
 expect(["node"], 2, "-c FILE")
 
 with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     folder = pathlib.Path(name)
     bad = folder / "bad.yaml"
-    good = (SOURCE / "scenarios" / "processes.yaml").read_text()
+    scenario = quick(folder)
+    good = scenario.read_text()
     bad.write_text(good.replace("rounds: 2", "rounds: many"))
     expect(["simulate", bad], 2, r"bad\.yaml:8:9: rounds: .*many.*accepted")
     bad.write_text(good.replace("rounds: 2", "rouns: 2"))
     expect(["simulate", bad], 2, r"bad\.yaml:8:1: rouns: unknown key, did you mean \"rounds\"")
-    bad.write_text(good.replace("base/", f"{BASE}/").replace("cafe-02", "nobody-77"))
+    bad.write_text(good.replace("cafe-02", "nobody-77"))
     expect(["simulate", bad, "--out", folder / "x"], 2, "nobody-77", meshmind=FASTER)
-    here = good.replace("base/", f"{BASE}/")
-    bad.write_text(here.replace("train.jsonl", "test.jsonl"))
+    bad.write_text(good.replace("train.jsonl", "test.jsonl"))
     expect(["simulate", bad, "--out", folder / "x"], 2, r"test.jsonl: \d+ of \d+ held-out examples, the first in line \d+, are also what \S+ trains on", meshmind=FASTER)
-    bad.write_text(here + "round: {accept_min: 3, select: 2}\n")
+    bad.write_text(good + "round: {accept_min: 3, select: 2}\n")
     expect(["simulate", bad, "--out", folder / "x"], 2, "round.accept_min is 3, but a round has 2 nodes at most")
-    bad.write_text(here + "round: {quorum: 40}\n")
+    bad.write_text(good + "round: {quorum: 40}\n")
     expect(["simulate", bad, "--out", folder / "x"], 2, r"round.quorum is 40, but there are (\d) clients, and nobody can join a simulated run; accepted: 0 .* to \1", meshmind=FASTER)
-    bad.write_text(here)
+    bad.write_text(good)
     expect(["simulate", bad, "--seed", 2**53 + 1, "--out", folder / "x"], 2, "--seed 9007199254740993; accepted: 0 to 9007199254740992")
-    bad.write_text(here.replace("seed: ", "seed: 900719925474099"))
+    bad.write_text(good.replace("seed: ", "seed: 900719925474099"))
     expect(["simulate", bad, "--out", folder / "x"], 2, "seed: .*is out of range")
     # A pass as large as the scenario says: what a volunteer's node would decline is the scenario's own affair.
-    bad.write_text(re.sub(r"rounds: 2", "rounds: 1", here.replace("recipe: {", "recipe: {micro_tokens: 65536, ")))
+    bad.write_text(re.sub(r"rounds: 2", "rounds: 1", good.replace("recipe: {", "recipe: {micro_tokens: 65536, ")))
     wide = run("simulate", bad, "--out", folder / "wide", "-q", "--json", meshmind=FASTER)
     if json.loads(wide.stdout)["accepted"] == 0 or json.loads(wide.stdout)["refusals"]:
         failures.append(f"simulate, micro_tokens 65536: {wide.stdout}{wide.stderr}")
@@ -723,7 +724,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     # Gates that have no way to pass are named before the run; who ends it is told that nothing of it is of use.
     unsaid = folder / "unsaid.gguf"
     unsaid.write_bytes(MODEL.read_bytes().replace(b"tokenizer.ggml.pre", b"tokenizer.ggml.xxx"))
-    bad.write_text(here.replace("submissions: 1", "submissions: 0").replace(str(MODEL), str(unsaid)) + "policy: strict.yaml\n")
+    bad.write_text(good.replace("submissions: 1", "submissions: 0").replace("base/openmeshmind-tiny-F16.gguf", str(unsaid)) + "policy: strict.yaml\n")
     (folder / "strict.yaml").write_text("quality: {tool_named_gain: {level: required}}\n"
                                         "reproducibility: {isa_mismatches: {level: informational}}\n")
     ends = subprocess.Popen([FASTER, "simulate", bad, "--out", folder / "ended"], stderr=subprocess.PIPE, text=True, cwd=SOURCE)
@@ -741,9 +742,9 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     unsaid.unlink()
     # What went wrong in a run is in its summary: why submissions were refused, and rounds that made it worse.
     for change, more, words in (("learning_rate: 0.005, beta2: 0", "", r"\d accepted, \d refused \(REFUSED_RANGE \d\); 2 rounds, \d void; .*\n  REFUSED_RANGE: a value larger than aggregation.value_max; "),
-                                ("learning_rate: 0.005", "aggregation: {weight_sum_max: 1024}\n", r"\(nothing was accepted\)\nSubmissions: 0 accepted, \d refused \(REFUSED_SIZE \d\).*\n  REFUSED_SIZE: over a limit of size; for tokens it is aggregation.weight_sum_max"),
+                                ("learning_rate: 0.005", "aggregation: {weight_sum_max: 256}\n", r"\(nothing was accepted\)\nSubmissions: 0 accepted, \d refused \(REFUSED_SIZE \d\).*\n  REFUSED_SIZE: over a limit of size; for tokens it is aggregation.weight_sum_max"),
                                 ("learning_rate: 0.3", "round: {loss_increase_max: 0}\n", r"6 accepted, 0 refused; 2 rounds, 0 void, \d held back \(worse by more than.*\n(?!  REFUSED)")):
-        bad.write_text(re.sub(r"learning_rate: [\d.]+", change, here) + more)
+        bad.write_text(re.sub(r"learning_rate: [\d.]+", change, good) + more)
         said = run("simulate", bad, "--out", folder / "wrong", "-q", meshmind=FASTER).stdout
         if not re.search(words, said):
             failures.append(f"simulate, {change}: no '{words}' in {said}")
@@ -760,10 +761,10 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     expect(["inspect", small], 0, "Q5_1", "stdout")
     small.unlink()
     out = folder / "run"
-    done = run("simulate", "scenarios/processes.yaml", "--out", out, "--json", "--threads", "auto", meshmind=FASTER)
+    done = run("simulate", scenario, "--out", out, "--json", "--threads", "auto", meshmind=FASTER)
     report = json.loads(done.stdout)
     if done.returncode == 0:  # what the report offers to type can be typed: the program as it was called
-        again = run("simulate", "scenarios/processes.yaml", "--out", folder / "again", "-q", meshmind=FASTER)
+        again = run("simulate", scenario, "--out", folder / "again", "-q", meshmind=FASTER)
         line = re.search(r"(?m)^next: +(.*)$", again.stdout)
         done_next = subprocess.run(line[1] if line else "false", shell=True, capture_output=True, text=True, cwd=SOURCE)
         if "no replies were generated" not in again.stdout or "tool" in again.stdout.split("Bytes on the wire")[0].replace("tool calls (evaluation", ""):
@@ -777,9 +778,9 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         failures.append(f"simulate --threads auto does not say what it chose: {done.stderr[:200]}")
     if not re.search(r"\d+ %  ", done.stderr) or "\r" in done.stderr:
         failures.append("progress is not plain lines where stderr is no terminal")
-    expect(["simulate", "scenarios/processes.yaml", "--out", out], 2, "there already")
+    expect(["simulate", scenario, "--out", out], 2, "there already")
     served = folder / "served.yaml"
-    (folder / "other.yaml").write_text((SOURCE / "scenarios/processes.yaml").read_text().replace(" base/", f" {BASE}/").replace("seed: 11", "seed: 12"))
+    (folder / "other.yaml").write_text(good.replace("seed: 11", "seed: 12"))
     served.write_text(f"scenario: other.yaml\nlisten: tcp://127.0.0.1:0\nstate_dir: served\nbundle: {out}\n")
     expect(["coordinator", "-c", served], 2, "bundle: .* is sealed, and of run [0-9a-f]+; this one is [0-9a-f]+; accepted: another folder in bundle, or in state_dir")
     shutil.rmtree(folder / "served")
@@ -787,16 +788,20 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     (folder / "other.yaml").unlink()
     expect(["verify", out, "--trust", "abc"], 2, "--trust: 'abc' is neither a key nor a file; accepted: a minisign public key of 56 base64 characters")
     expect(["verify", out, "--trust", folder], 2, "--trust: .*; accepted: a file with a minisign public key")
+    place = folder / "place"  # whose scenarios/ has what the bundle's scenario names
+    place.mkdir()
+    (place / "scenarios").symlink_to(folder)
     for args in (["verify", out, "--json"], ["gate", out, "--json"], ["inspect", MODEL, "--json"],
                  ["inspect", out / "final.gguf", "--json"],
                  ["replay", out, "--node", "cafe-02", "--round", "0", "--json"]):
-        done = run(*args)
+        done = run(*args, cwd=place)
         try:
             json.loads(done.stdout)
         except ValueError:
             failures.append(f"{args}: stdout is not one JSON object: {done.stdout[:200]}")
         if done.returncode != 0:
             failures.append(f"{args}: exit {done.returncode}: {done.stderr[:300]}")
+    shutil.rmtree(place)
     unsigned = folder / "unsigned"
     shutil.copytree(out, unsigned)
     (unsigned / "manifest.json.minisig").unlink()
@@ -1172,7 +1177,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         expect(["generate", "-m", path, "a text", "-n", "4"], 0, "", "stdout")
         path.unlink()
     left = sorted(p.name for p in folder.iterdir())
-    if left != ["bad.yaml", "j.xml", "run", "strict.yaml"]:
+    if left != ["bad.yaml", "base", "j.xml", "processes.yaml", "run", "strict.yaml", "test.jsonl", "train.jsonl"]:
         failures.append(f"something was left behind: {left}")
 
 print("\n".join(failures) or f"cli: ok, {len(commands)} commands")

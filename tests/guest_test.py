@@ -23,7 +23,7 @@ SCENARIO = """schema_version: 1
 name: guest
 seed: 5
 model: base/openmeshmind-tiny-F16.gguf
-train: base/train.jsonl
+train: {data}
 test: test.jsonl
 rounds: 1
 population:
@@ -92,14 +92,16 @@ def next_checkpoint(step):
     return (step // KEPT_STEPS + 1) * KEPT_STEPS
 
 
-def federation(folder, extra="priority: normal\n", steps=STEPS, threads=1, recipe=SMALL):
+def federation(folder, extra="priority: normal\n", steps=STEPS, threads=1, recipe=SMALL, data="train.jsonl"):
     """Files of a coordinator and one node with keys of their own; the run's bundle is in state/bundle.  A node that has to get
-    somewhere is of normal priority: beside other tests the lowest may stand still."""
+    somewhere is of normal priority: beside other tests the lowest may stand still.  Where its memory is measured after training it has
+    the whole `data`; else its client's lines alone, which are read sooner."""
     folder.mkdir()
     port, public = free_port(), {n: live.keygen(MESHMIND, folder, n)["public_key"] for n in ("coordinator", "bundle", "node")}
     (folder / "base").symlink_to(SOURCE / "scenarios" / "base")
-    live.ship_lines_of(folder, "test.jsonl", ["cafe-02"])
-    (folder / "run.yaml").write_text(SCENARIO % (recipe, steps))
+    for file in "train.jsonl", "test.jsonl":
+        live.ship_lines_of(folder, file, ["cafe-02"])
+    (folder / "run.yaml").write_text(SCENARIO.replace("{data}", data) % (recipe, steps))
     (folder / "coordinator.yaml").write_text(
         f"scenario: run.yaml\nlisten: tcp://127.0.0.1:{port}\nstate_dir: state\nkey: coordinator.key\n"
         "bundle_key: bundle.key\npoll_ms: 100\nlinger_ms: 60000\nthreads: 1\n"
@@ -107,7 +109,7 @@ def federation(folder, extra="priority: normal\n", steps=STEPS, threads=1, recip
     (folder / "node.yaml").write_text(
         f"coordinator: tcp://127.0.0.1:{port}\nname: cafe-02\nstate_dir: node\nkey: node.key\n"
         f"coordinator_key: {public['coordinator']}\nmodel: base/openmeshmind-tiny-F16.gguf\n"
-        f"data: base/train.jsonl\nclient: cafe-02\nthreads: {threads}\n{extra}")
+        f"data: {data}\nclient: cafe-02\nthreads: {threads}\n{extra}")
 
 
 def rehearse(folder, extra):
@@ -210,7 +212,7 @@ class Afterwards:
     """A node of four threads that has trained a round and waits for the next one, an hour: it idles like one that never did."""
 
     def __init__(self, folder):
-        federation(folder, steps=2, threads=4)
+        federation(folder, steps=2, threads=4, data="base/train.jsonl")
         (folder / "run.yaml").write_text((folder / "run.yaml").read_text().replace("rounds: 1", "rounds: 2"))
         with open(folder / "coordinator.yaml", "a") as f:
             f.write("every: 1h\n")
@@ -325,7 +327,7 @@ def within_memory(folder):
     """A node that goes on from a checkpoint has most of an adapter in memory: it trains within what it planned, and a limit
     that is hardly more than that is neither refused when the training begins nor passed."""
     steps = 6
-    federation(folder, f"checkpoint_steps: {KEPT_STEPS}\nlog_level: debug\npriority: normal\n", steps=steps, recipe=LARGE)
+    federation(folder, f"checkpoint_steps: {KEPT_STEPS}\nlog_level: debug\npriority: normal\n", steps=steps, recipe=LARGE, data="base/train.jsonl")
     coordinator, node = Process(folder, "coordinator", "coordinator"), Process(folder, "node", "node")
     try:
         wait_for("a checkpoint", node.says(f"training_step .*step={KEPT_STEPS + 1}$"))

@@ -31,8 +31,9 @@ SHARE_MAX, PER_CONNECTION_MAX, UNDER_WAY_MAX = 1.06, 4096, 65536
 
 def write_files(folder, address):
     (folder / "base").symlink_to(SOURCE / "scenarios" / "base")
+    live.ship_lines_of(folder, "train.jsonl", NODES)
     live.ship_lines_of(folder, "test.jsonl", NODES, 2)
-    text = (SOURCE / "scenarios" / "processes.yaml").read_text().replace("base/test.jsonl", "test.jsonl")
+    text = live.quicker((SOURCE / "scenarios" / "processes.yaml").read_text()).replace("base/test.jsonl", "test.jsonl").replace("base/train.jsonl", "train.jsonl")
     text = text.replace("[cafe-02, studio-02, harbor-02]", f"[{', '.join(NODES)}]")
     text = text.replace("rank: 2", "rank: 8").replace('targets: "q,v"', 'targets: "all"')
     (folder / "network.yaml").write_text(text + live.PATIENT)

@@ -26,7 +26,7 @@ SCENARIO = """schema_version: 1
 name: poison
 seed: {seed}
 model: base/openmeshmind-tiny-F16.gguf
-train: base/train.jsonl
+train: train.jsonl
 test: few.jsonl
 rounds: 1
 round: {{join_ms: 600000}}
@@ -47,6 +47,7 @@ def key_of(name):
 
 def write_files(folder, kind, port):
     live.ship(folder)
+    live.ship_lines_of(folder, "train.jsonl", HONEST)
     lines = (SOURCE / "scenarios/base/test.jsonl").read_text().splitlines(keepends=True)
     (folder / "few.jsonl").write_text("".join([l for l in lines if json.loads(l).get("client") == c][0] for c in HONEST))
     (folder / "alone.yaml").write_text(SCENARIO.format(seed=SEED, kind=kind, evil=""))

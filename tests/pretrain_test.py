@@ -318,7 +318,7 @@ for change, says in ((("kv_heads: 2", "kv_heads: 3"), "bad.yaml:LINE:COLUMN: mod
                      (("layers: 2, width: 24", "start: induction, layers: 2, width: 16"), "heads of 4 values"),
                      (("context: 128", "context: 128, start: copy"), "induction"),
                      (("steps: 12", "steps: 12\n  order: sorted"), "listed"),
-                     (("size: 340", "size: 60000"), "bad.yaml:LINE:COLUMN: vocabulary.size: the text gives"),
+                     (("texts: [text.txt]\n  size: 340", "texts: [valid.txt]\n  size: 60000"), "bad.yaml:LINE:COLUMN: vocabulary.size: the text gives"),
                      (("size: 340", "size: 340\n  words: nobody"), "bad.yaml:LINE:COLUMN: vocabulary.words: tokenizer.ggml.pre 'nobody' is not known"),
                      (("size: 340", "size: 340\n  words: gemma4"), "bad.yaml:LINE:COLUMN: vocabulary.words: tokenizer.ggml.pre 'gemma4' merges characters"),
                      (("steps: 12", "steps: 12\n  momentum: 0.5"), "bad.yaml:LINE:COLUMN: training.momentum is 0.5 with adamw"),

@@ -13,8 +13,9 @@ import live
 from live import check
 
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
-MESHMIND = live.program([sys.argv[2], *sys.argv[4:]])  # what dies at every stage starts faster without sanitizers
 WHAT = sys.argv[3] if len(sys.argv) > 3 else "plain"
+FASTER = live.program([sys.argv[2], *sys.argv[4:]])
+MESHMIND = sys.argv[2] if WHAT == "plain" else FASTER  # what dies at every stage starts faster without sanitizers
 SCENARIO = SOURCE / "scenarios" / "processes.yaml"
 NODES = ["cafe-02", "studio-02", "harbor-02"]
 KILLED = "cafe-02"  # the node that is killed
@@ -155,7 +156,7 @@ def started_again(folder, bundle, digest):
 
 def as_simulated(folder):
     scenario = live.patient(folder)
-    expected = live.Simulation(MESHMIND, scenario, folder / "simulated").digest()
+    expected = live.Simulation(FASTER, scenario, folder / "simulated").digest()
     write_files(folder, live.free_port(), scenario)
     stages = (COORDINATOR_STAGES, NODE_STAGES) if WHAT == "kills" else ([], [])
     digest, bundle = federate(folder, *stages)

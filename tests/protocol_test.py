@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Two implementations of docs/protocol.md agree: the program, and protocol_peer.py beside this file.
 
-usage: protocol_test.py SOURCE_DIR MESHMIND    checks docs/protocol.json, and the whole bundle of a small run
-       protocol_test.py SOURCE_DIR --write     writes docs/protocol.json anew
+usage: protocol_test.py SOURCE_DIR MESHMIND...  checks docs/protocol.json, and the whole bundle of a small run of the last program
+       protocol_test.py SOURCE_DIR --write      writes docs/protocol.json anew
 
 vectors_test.c checks the same vectors against the program's own encoders and decoders.
 """
 import base64, hashlib, json, math, pathlib, re, struct, subprocess, sys, tempfile
 
 sys.dont_write_bytecode = True
+from live import program
 from protocol_peer import (BASE, CHUNK, CHUNKS_MAX, KINDS, ORDER, P, ZSTD, blake, codec_of, context, decode, decode_fields, encode, f32,
                            key_from_seed, layout_digest, limit, mean, mod_order, norm, open_envelope, payload_decode, payload_encode, point_bytes,
                            read_reasons, rows_of, seal, sent_decode, sign, verify)
@@ -621,7 +622,7 @@ def main():
         scenario = re.sub(r"(up|down): \{", r"\1: {zstd_level: 0, ", scenario)
         path = pathlib.Path(folder) / "run.yaml"
         path.write_text(scenario)
-        done = subprocess.run([sys.argv[2], "simulate", path, "--out", path.parent / "bundle"], capture_output=True, text=True,
+        done = subprocess.run([program(sys.argv[2:]), "simulate", path, "--out", path.parent / "bundle"], capture_output=True, text=True,
                               cwd=source, timeout=500)
         check(done.returncode == 0, "simulate:", done.stderr[-300:])
         if done.returncode == 0:

@@ -11,7 +11,7 @@ import json, os, pathlib, re, select, shutil, signal, sys, tempfile, time
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
 sys.path.insert(0, str(SOURCE / "tests" / "network"))
 import machines
-from live import LIMIT_S, Terminal, check, fail, log_of, program, starved_s, wait_for
+from live import LIMIT_S, Terminal, check, fail, log_of, program, ship_lines_of, starved_s, wait_for
 
 MESHMIND = program(sys.argv[2:])
 README = (SOURCE / "README.md").read_text()
@@ -76,10 +76,12 @@ class Shell(Terminal):
 
 
 def checkout(folder):
-    """What a user has cloned and built."""
-    folder.mkdir()
-    for name in ("scenarios", "tools"):
-        (folder / name).symlink_to(SOURCE / name)
+    """What a user has cloned and built; but a run is judged on what its own clients hold out, which the coordinator has done sooner."""
+    (folder / "scenarios" / "base").mkdir(parents=True)
+    for path in (SOURCE / "tools", *(SOURCE / "scenarios").glob("*.yaml"), SOURCE / "scenarios" / "policies", *(SOURCE / "scenarios" / "base").iterdir()):
+        if path.name != "test.jsonl":
+            (folder / path.relative_to(SOURCE)).symlink_to(path)
+    ship_lines_of(folder / "scenarios" / "base", "test.jsonl", ["cafe-02", "studio-02", "harbor-02"])
     (folder / "build" / "release").mkdir(parents=True)
     (folder / "build" / "release" / "meshmind").symlink_to(MESHMIND)
     return folder

@@ -8,19 +8,20 @@ usage: recipes_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
 import json, pathlib, subprocess, sys, tempfile
 
-from live import fail, program
+from live import fail, program, ship_lines_of
 
 SOURCE, MESHMIND, FASTER = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2], program(sys.argv[2:])
 BASE = SOURCE / "scenarios" / "base"
 MODEL = BASE / "openmeshmind-tiny-F16.gguf"
+CLIENTS = ["cafe-02", "studio-02"]
 SCENARIO = """schema_version: 1
 name: recipes
 seed: 5
 model: {model}
-train: {base}/train.jsonl
-test: {base}/test.jsonl
+train: train.jsonl
+test: test.jsonl
 rounds: 2
-population: [{{group: two, clients: [cafe-02, studio-02]}}]
+population: [{{group: two, clients: [{clients}]}}]
 recipe: {{steps: 2, batch_tokens: 96, warmup_steps: 0, {recipe}}}
 codec: {{up: {{kind: int8, topk_fraction: 0.5}}, down: {{kind: f16}}}}
 evaluation: {{round_items: 2, generate: false}}
@@ -64,13 +65,13 @@ def run(name, folder):
     recipe, ranks, record = RUNS[name]
     scenario, bundle = folder / "scenario.yaml", folder / name.replace(" ", "-")
     (folder / "policy.yaml").write_text(POLICY)
-    scenario.write_text(SCENARIO.format(base=BASE, model=MODEL, recipe=recipe))
+    scenario.write_text(SCENARIO.format(clients=", ".join(CLIENTS), model=MODEL, recipe=recipe))
     if "activations" in recipe:
         said = meshmind("simulate", scenario, "--out", bundle, code=2)
         if "activations is q8" not in said or "F16" not in said or bundle.exists():
             fail(f"{name}: a base that is not quantised: {said}")
         meshmind("quantize", MODEL, folder / "base.gguf", "Q4_0")
-        scenario.write_text(SCENARIO.format(base=BASE, model=folder / "base.gguf", recipe=recipe))
+        scenario.write_text(SCENARIO.format(clients=", ".join(CLIENTS), model=folder / "base.gguf", recipe=recipe))
     meshmind("simulate", scenario, "--out", bundle, "--threads", 2, by=FASTER)
     meshmind("verify", bundle)
     said = meshmind("replay", bundle, "--node", "cafe-02", "--round", 1, "--threads", 1, "--data", folder)
@@ -134,6 +135,8 @@ def starts_again(folder):
 
 with tempfile.TemporaryDirectory() as out:
     starts_again(pathlib.Path(out))
+    for data in "train.jsonl", "test.jsonl":
+        ship_lines_of(pathlib.Path(out), data, CLIENTS)  # of all clients, a program with sanitizers reads for a second
     for name in RUNS:
         run(name, pathlib.Path(out))
     compare([pathlib.Path(out) / name for name in ("layers-and-patterns", "cores")])

@@ -3,14 +3,16 @@
 from outside; report.html has every one of its figures, is well-formed, asks nobody for anything, runs nothing, and shows names from
 the data as text.
 
-usage: train_report_test.py SOURCE_DIR MESHMIND
+A second program, where there is one, trains what is trained again by the first: the bytes are the same for every build.
+
+usage: train_report_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
 import hashlib, html.parser, json, math, os, pathlib, re, shlex, shutil, subprocess, sys, tempfile, time
 
 import split_gguf
-from live import check
+from live import check, program
 
-SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
+SOURCE, MESHMIND, FASTER = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2], program(sys.argv[2:])
 BASE = SOURCE / "scenarios" / "base"
 EVIL = '<script src="http://x.y/">&amp;"\'</script>'
 STEPS = 7
@@ -292,8 +294,8 @@ def blake(path):
     return hashlib.blake2b(path.read_bytes(), digest_size=32).hexdigest()
 
 
-def trained(*args):
-    done = subprocess.run([MESHMIND, "train", *map(str, args), "--json"], capture_output=True, text=True)
+def trained(*args, meshmind=None):
+    done = subprocess.run([meshmind or MESHMIND, "train", *map(str, args), "--json"], capture_output=True, text=True)
     check(done.returncode == 0, f"exit {done.returncode}: {done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -311,10 +313,10 @@ def check_again(folder):
     again = trained(*common, "-o", folder / "b.gguf", "--recipe", recipe, "--seed", report["seed"])
     check(again["adapter_digest"] == first["adapter_digest"] == report["adapter_digest"], f"again: {again}")
     # From one of another rank, scale and targets than any default; twice of it, with weights.
-    trained(*common, "-o", folder / "s.gguf", "--steps", 1, "--rank", 3, "--alpha", 5, "--targets", "v,down", "--warmup", 0)
+    trained(*common, "-o", folder / "s.gguf", "--steps", 1, "--rank", 3, "--alpha", 5, "--targets", "v,down", "--warmup", 0, "--batch", 96, meshmind=FASTER)
     for starts in [folder / "s.gguf"], [f"{folder / 's.gguf'}=0.5", folder / "s.gguf"]:
         options = [word for start in starts for word in ("--start", start)]
-        first = trained(*common, "-o", folder / "c.gguf", "--steps", 2, "--lr", 0.02, *options)
+        first = trained(*common, "-o", folder / "c.gguf", "--steps", 2, "--lr", 0.02, "--batch", 96, *options, meshmind=FASTER)
         report = json.loads((folder / "more" / "report.json").read_text())
         check(report["start"] == [{"file": str(start), "digest": blake(folder / "s.gguf")} for start in starts], f"start: {report['start']}")
         check(not {"rank", "alpha", "targets"} & set(report["recipe"]) and report["recipe"]["parts"] == "ab", f"recipe: {report['recipe']}")
@@ -323,7 +325,7 @@ def check_again(folder):
     recipe.write_text(json.dumps({**report["recipe"], "rank": 2}))
     done = subprocess.run([MESHMIND, "train", *map(str, [*common, "-o", folder / "d.gguf", "--recipe", recipe, "--start", folder / "s.gguf"])], capture_output=True, text=True)
     check(done.returncode == 2 and "the start adapter has nothing there, the recipe says rank 2, alpha 16 (scale 8)" in done.stderr, f"another rank than the start's: {done.stderr}")
-    trained(*common, "-o", folder / "f.gguf", "--steps", 1, "--full", "--optimizer", "galore", "--galore-every", 7)
+    trained(*common, "-o", folder / "f.gguf", "--steps", 1, "--full", "--optimizer", "galore", "--galore-every", 7, "--batch", 96, meshmind=FASTER)
     report = json.loads((folder / "more" / "report.json").read_text())
     check(not {"rank", "parts", "activations"} & set(report["recipe"]), f"of all weights: {report}")
     check({"optimizer": "galore", "galore_rank": 32, "galore_every": 7, "galore_scale": 0.25}.items() <= report["recipe"].items(), f"galore: {report}")
@@ -371,7 +373,7 @@ def check_names(folder):
     shutil.copy(BASE / "openmeshmind-tiny-F16.gguf", strange)
     for model in os.fsencode(folder / "parts-00001-of-00003.gguf"), strange:
         command = [os.fsencode(MESHMIND), b"train", b"-m", model, b"-d", os.fsencode(folder / "t.jsonl"), b"-o", os.fsencode(folder / "p.gguf"), b"--steps", b"1",
-                   b"--warmup", b"0", b"--report", os.fsencode(folder / "names")]
+                   b"--warmup", b"0", b"--batch", b"64", b"--report", os.fsencode(folder / "names")]
         done = subprocess.run(command, capture_output=True)
         check(done.returncode == 0, f"{model}: {done.stderr}")
         digests.append(json.loads((folder / "names" / "report.json").read_text())["base"])

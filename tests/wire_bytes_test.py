@@ -24,7 +24,7 @@ SHARE_MAX = 1.02  # docs/service.md
 
 def write_files(folder, address, scheme):
     live.ship(folder, few=12)
-    text = (SOURCE / "scenarios" / "processes.yaml").read_text().replace("[cafe-02, studio-02, harbor-02]", f"[{', '.join(NODES)}]")
+    text = live.quicker((SOURCE / "scenarios" / "processes.yaml").read_text()).replace("[cafe-02, studio-02, harbor-02]", f"[{', '.join(NODES)}]")
     text = text.replace("rank: 2", "rank: 8").replace('targets: "q,v"', 'targets: "all"').replace("base/test.jsonl", "few.jsonl")
     (folder / "wire.yaml").write_text(text + live.PATIENT + "policy: policies/service.yaml\n")
     public, tls = live.keys(MESHMIND, folder, NODES), {}
