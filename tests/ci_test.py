@@ -7,7 +7,7 @@ usage: ci_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 import json, os, pathlib, re, shutil, subprocess, sys, tempfile
 import xml.etree.ElementTree
 
-from live import Findings, program, quick
+from live import Findings, program, quick, ship_lines_of
 
 SOURCE, MESHMIND, FASTER = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve(), program(sys.argv[2:])  # faster: whole runs
 BASE = SOURCE / "scenarios" / "base"
@@ -164,7 +164,9 @@ def places_and_values(folder, bundle):
 def runs_of_one_second(folder):
     """Jobs that share a folder and name none: each has its own bundle."""
     many = 4
-    jobs = [subprocess.Popen([FASTER, "simulate", folder / "s.yaml", "-q", "-t", "1", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
+    ship_lines_of(folder, "test.jsonl", ["cafe-02", "studio-02", "harbor-02"], 1)
+    (folder / "short.yaml").write_text((folder / "s.yaml").read_text().replace("rounds: 2", "rounds: 1"))
+    jobs = [subprocess.Popen([FASTER, "simulate", folder / "short.yaml", "-q", "-t", "1", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
             for _ in range(many)]
     said = [(job.communicate(timeout=600), job.returncode) for job in jobs]
     found.check(all(code in (0, 1) for _, code in said), f"runs beside one another: {said}")

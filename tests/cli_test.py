@@ -7,7 +7,7 @@ usage: cli_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
 import json, os, pathlib, pty, re, shutil, signal, socket, struct, subprocess, sys, tempfile, time
 
-from live import program, quick
+from live import program, quick, ship_lines_of
 from retemplate import retemplate
 import split_gguf
 
@@ -567,7 +567,8 @@ for how in [[], ["--temp", "0.9", "--seed", "7"], ["--kv", "q8_0", "--top-k", "2
         full = pathlib.Path(folder) / "full"
         for proposer in [], ["--lookup"]:
             full.unlink(missing_ok=True)
-            parts = [json.loads(run("generate", "-m", MODEL, "-c", context, "-n", count, "--json", "--session", full, *how, *proposer, text).stdout)
+            parts = [json.loads(run("generate", "-m", MODEL, "-c", context, "-n", count, "--json", "--session", full, *how, *proposer, text,
+                                    meshmind=MESHMIND if proposer else FASTER).stdout)
                      for context, count, text in ((30, 40, STORY), (30, 40, ""), (512, 5, ""))]
             ids = [i for part in parts for i in part["ids"]]
             if ids != plain["ids"][:len(ids)] or [p["stop"] for p in parts] != ["context", "context", "length"] or parts[1]["ids"]:
@@ -696,6 +697,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     folder = pathlib.Path(name)
     bad = folder / "bad.yaml"
     scenario = quick(folder)
+    ship_lines_of(folder, "test.jsonl", ["cafe-02", "studio-02", "harbor-02"], 5)
     good = scenario.read_text()
     bad.write_text(good.replace("rounds: 2", "rounds: many"))
     expect(["simulate", bad], 2, r"bad\.yaml:8:9: rounds: .*many.*accepted")

@@ -76,7 +76,7 @@ for old, new, says in (("name: words", "name: a/b", r"s.yaml:2:7: name: 'a/b' is
     found.check(re.search(says, done.stderr), f"{new}: {done.stderr}")
 # What the recipe does to data and rate, and a number of nodes that there is not; nothing of it without need.
 one = SCENARIO.replace("rank: 4", "rank: 4\n  steps: 1\n  warmup_steps: 0\n  batch_tokens: 64").replace(", home-02", "")
-one += "evaluation: {round_items: 4, generate: false}\n"
+one += "evaluation: {round_items: 4, generate: false}\naudit: {submissions: 1, scalar_steps: 0}\n"
 one = one.replace(f"{BASE}/train.jsonl", "home.jsonl")
 (work / "home.jsonl").write_text("".join(line for line in lines if '"home-01"' in line))
 for count, (old, new, says) in enumerate((

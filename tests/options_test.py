@@ -4,19 +4,21 @@ nothing is refused by name.
 
 Also: docs/design.md names every command, and of one that is not there it says so.
 
-usage: options_test.py SOURCE_DIR MESHMIND
+A second program, where there is one, says what must not differ from what the first says.
+
+usage: options_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
 import json, os, pathlib, re, subprocess, sys, tempfile
 
-from live import Findings
+from live import Findings, program
 
-SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
+SOURCE, MESHMIND, FASTER = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve(), program(sys.argv[2:])
 MODEL = SOURCE / "scenarios" / "base" / "openmeshmind-tiny-F16.gguf"
 found = Findings()
 
 
-def run(*args, stdin="", cwd=SOURCE, **options):
-    return subprocess.run([MESHMIND, *map(str, args)], capture_output=True, text=True, input=stdin, cwd=cwd, timeout=600, **options)
+def run(*args, stdin="", cwd=SOURCE, meshmind=MESHMIND, **options):
+    return subprocess.run([meshmind, *map(str, args)], capture_output=True, text=True, input=stdin, cwd=cwd, timeout=600, **options)
 
 
 def refused(args, says, **options):
@@ -144,8 +146,8 @@ with tempfile.TemporaryDirectory(prefix="omm-options-") as folder:
 CIRCLES = "12 12 12 12 12 12 12 12 12", "Once upon a time there was a dog. The dog was a good dog, and the dog"
 
 
-def circles(*how):
-    return [json.loads(run(*GENERATE, "-n", 40, "--json", *how, prompt).stdout)["ids"] for prompt in CIRCLES]
+def circles(*how, meshmind=MESHMIND):
+    return [json.loads(run(*GENERATE, "-n", 40, "--json", *how, prompt, meshmind=meshmind).stdout)["ids"] for prompt in CIRCLES]
 
 
 plain, texts = circles(), {}
@@ -153,10 +155,10 @@ for how in (["--frequency-penalty", 0.8], ["--presence-penalty", 1.5], ["--repea
             ["--frequency-penalty", 0.5, "--repeat-penalty", 1.2, "--temp", 1.5, "--seed", 1 << 40]):
     texts[" ".join(map(str, how))] = ids = circles(*how)
     for more in ["--lookup"], ["--draft", MODEL]:
-        found.check(circles(*how, *more) == ids, f"{how}: {more} changes the text")
+        found.check(circles(*how, *more, meshmind=MESHMIND if "--temp" in how else FASTER) == ids, f"{how}: {more} changes the text")
 found.check(len({json.dumps(ids) for ids in [plain, *texts.values()]}) == 6, f"penalties that change nothing: {plain} {texts}")
 found.check(len(plain[0]) > 2 * len(texts["--frequency-penalty 0.8"][0]), f"as often with a penalty: {plain} {texts}")
-found.check(circles("--frequency-penalty", 0, "--presence-penalty", 0, "--repeat-penalty", 1) == plain, f"neutral penalties are not {plain}")
+found.check(circles("--frequency-penalty", 0, "--presence-penalty", 0, "--repeat-penalty", 1, meshmind=FASTER) == plain, f"neutral penalties are not {plain}")
 
 # The help has each default that is not plain.
 for command, defaults in (("generate", {"--activations": "q8", "-c": "the model's, at most 4096", "--top-k": "default", "--top-p": "default", "--min-p": "default"}),
@@ -170,7 +172,7 @@ for command, defaults in (("generate", {"--activations": "q8", "-c": "the model'
 
 # A chat draws as it is told: from one id it is the likeliest, and proposals are of the same text.
 QUESTIONS = "What is 47 times 86?\nSay: to be or not to be, to be or not to be.\n"
-told = {" ".join(map(str, more)): run(*CHAT, "--stats", *more, stdin=QUESTIONS)
+told = {" ".join(map(str, more)): run(*CHAT, "--stats", *more, stdin=QUESTIONS, meshmind=MESHMIND if not more or "--drafts" in more else FASTER)
         for more in ([], ["--temp", 2], ["--temp", 2, "--top-k", 1], ["--temp", 2, "--top-p", 1e-6], ["--temp", 2, "--min-p", 1], ["--repeat-penalty", 1.5],
                      ["--lookup"], ["--lookup", "--drafts", 16])}
 plain = told.pop("").stdout
