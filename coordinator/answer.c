@@ -268,10 +268,12 @@ static omm_err answer_kind(omm_buf *reply, omm_coord *c, uint64_t now_ms,
     return omm_raise(OMM_ERR_REFUSED_FORMAT, "body: unknown kind of request");
 }
 
-/* A node's payload whatever verdict it has; not what somebody sends whom nobody knows. */
+/* A node's payload whatever verdict it has; not what somebody sends whom nobody knows, nor a candidate's. */
 static void note_payload(omm_coord *c, const omm_request *request) {
     const bool is_signed = request->kind == OMM_REQUEST_SUBMIT && c->last_node != OMM_COORD_NOBODY;
-    if (is_signed || request->kind == OMM_REQUEST_PUT) c->payload.up = request->data.size;
+    const bool is_candidates = c->peer_tries && c->last_node == OMM_COORD_NOBODY;
+    const bool is_chunk = request->kind == OMM_REQUEST_PUT && !is_candidates;
+    if (is_signed || is_chunk) c->payload.up = request->data.size;
 }
 
 omm_err coord_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms, omm_bytes bytes,

@@ -269,6 +269,7 @@ omm_err coord_canary_submit(bool *handled, omm_buf *reply, omm_coord *c, const o
     const bool is_settled = p->state == CANARY_PASSED || p->state == CANARY_FAILED;
     if (is_settled && omm_digest_equal(&p->submission, digest)) {
         *handled = true;
+        if (p->node >= 0) c->payload.up = request->data.size; /* it has signed this before */
         return answer_settled(reply, c, p);
     }
     if (p->node >= 0 && !is_open) return OMM_OK;

@@ -864,7 +864,88 @@ static void test_slow_upload(void) {
     fed_close(&s_fed);
 }
 
+/* ---- bytes of adapters ---- */
+
+/* So many of the last message and of its answer were an adapter's (measured/wire.json). */
+static void adapters_passed(size_t up, size_t down) {
+    const omm_coord_payload passed = omm_coord_last_payload(s_fed.coord);
+    CHECK_EQ(passed.up, up);
+    CHECK_EQ(passed.down, down);
+}
+
+static void get(hand *h, const omm_blob *blob, omm_bytes *data) {
+    omm_buf request;
+    omm_buf_init(&request, OMM_MESSAGE_BYTES_MAX);
+    CHECK_OK(omm_request_encode(
+        &request, &(omm_request){.kind = OMM_REQUEST_GET, .digest = blob->digest, .index = 0}));
+    fed_send(&s_fed, &h->reply, omm_buf_view(&request));
+    CHECK_OK(omm_reply_decode(&h->said, omm_buf_view(&h->reply), &h->arena));
+    CHECK_EQ(h->said.kind, OMM_REPLY_CHUNK);
+    *data = h->said.data;
+    omm_buf_fini(&request);
+}
+
+/* What comes down is an adapter, whoever asks; its shard is none, and an offer without it neither. */
+static void check_down(hand *h) {
+    omm_bytes data = {0};
+    CHECK_EQ(hand_poll(h), OMM_REPLY_OFFER);
+    CHECK_EQ(h->said.data.size, 0);
+    adapters_passed(0, 0);
+    h->whole = true;
+    CHECK_EQ(hand_poll(h), OMM_REPLY_OFFER);
+    CHECK_EQ(h->said.data.size, h->offer.global.size);
+    adapters_passed(0, h->offer.global.size);
+    get(h, &h->offer.global, &data);
+    CHECK_EQ(data.size, h->offer.global.size);
+    adapters_passed(0, data.size);
+    get(h, &h->offer.canary, &data);
+    CHECK(data.size > 0);
+    adapters_passed(0, 0);
+    hand_train(h);
+}
+
+/* `is_node`: what it sends is a node's own payload, each time, before and after its verdict. */
+static void check_up(hand *h, bool is_node) {
+    const omm_bytes payload = omm_buf_view(&h->payload);
+    const size_t up = is_node ? payload.size : 0;
+    CHECK_EQ(hand_submit(h), OMM_REPLY_NEED);
+    adapters_passed(0, 0);
+    CHECK_EQ(hand_put(h), OMM_REPLY_WAIT);
+    adapters_passed(up, 0);
+    CHECK_EQ(hand_submit_whole(h, payload), OMM_REPLY_WAIT); /* is there news? */
+    adapters_passed(up, 0);
+    fed_replay(&s_fed);
+    CHECK_EQ(hand_submit_whole(h, payload), OMM_REPLY_RECEIPT);
+    adapters_passed(up, 0);
+    CHECK_EQ(hand_submit(h), OMM_REPLY_RECEIPT);
+    adapters_passed(0, 0);
+}
+
+static void test_bytes(void) {
+    hand h;
+    open_quiet(false);
+    hand_open(&h, &s_fed, 1); /* a candidate has no row, so its payloads are nobody's */
+    CHECK_EQ(hand_enrol(&h), OMM_REPLY_WAIT);
+    check_down(&h);
+    check_up(&h, false);
+    hand_close(&h);
+    fed_close(&s_fed);
+    fed_options o = members(1);
+    o.nodes = o.listed = 2;
+    o.replays_by_hand = true;
+    o.silent[1] = true;
+    fed_open(&s_fed, &o);
+    hand_open_node(&h, &s_fed, 1);
+    for (uint32_t i = 0; i < 3000 && hand_poll(&h) != OMM_REPLY_OFFER; i++) CHECK(fed_step(&s_fed));
+    CHECK(h.offer.is_canary);
+    check_down(&h);
+    check_up(&h, true);
+    hand_close(&h);
+    fed_close(&s_fed);
+}
+
 int main(void) {
+    test_bytes();
     test_probation();
     test_no_memory();
     test_share();

@@ -46,7 +46,9 @@ static omm_reply_kind hand_sign(hand *h, omm_request_kind kind, omm_context cont
                                 omm_bytes payload) {
     omm_buf_clear(&h->envelope);
     CHECK_OK(omm_envelope_seal(&h->envelope, context, payload, &h->key));
-    return hand_send(h, &(omm_request){.kind = kind, .envelope = omm_buf_view(&h->envelope)});
+    const bool whole = h->whole && kind == OMM_REQUEST_POLL;
+    return hand_send(
+        h, &(omm_request){.kind = kind, .envelope = omm_buf_view(&h->envelope), .whole = whole});
 }
 
 static omm_reply_kind hand_ask(hand *h, const omm_enrol *enrol) {

@@ -20,6 +20,7 @@ typedef struct hand {
     omm_digest offer_digest;
     omm_submission s;          /* what is sent; the test may change it */
     omm_buf payload, envelope; /* of it */
+    bool whole;                /* it takes small adapters with the offer */
 } hand;
 
 /* A stranger with a key of its own, one for each number. */
