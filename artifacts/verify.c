@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define REPORT_ARENA_BYTES_MAX (1u << 30)
 #define POLICY_ARENA_BYTES_MAX (16u << 20)
 
 /* --- the checks that are not audits --- */
@@ -326,7 +325,9 @@ omm_err omm_bundle_verify(omm_verify_report *report, const char *dir,
     v.arena = &report->arena;
     omm_buf_init(&v.manifest_text, OMM_BUNDLE_FILE_BYTES_MAX);
     omm_err err = verify_open(&v, &a);
+    report->state = verifier_state(&v);
     if (err == OMM_OK) err = run_checks(&v);
+    if (err == OMM_OK && report->intact) err = verifier_check_unchanged(&v);
     if (err == OMM_OK && a.ev.run_file.err == OMM_OK) {
         memcpy(report->run_id, a.ev.run.run_id, sizeof report->run_id);
         report->coordinator_key = a.ev.run.coordinator_key;

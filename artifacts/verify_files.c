@@ -12,8 +12,13 @@
 
 #define DEPTH_MAX 4u /* the table has two levels */
 
+static int64_t ns_of(const struct timespec *t) {
+    return (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
+}
+
 /* A file of holes may take hours to read, and no disk: over its limit nothing is read. */
-static omm_err add_found(verifier *v, const char *path, uint64_t bytes) {
+static omm_err add_found(verifier *v, const char *path, const struct stat *st) {
+    const uint64_t bytes = (uint64_t)st->st_size;
     uint64_t bytes_max = 0;
     if (omm_bundle_classify(&bytes_max, path) != OMM_BUNDLE_UNKNOWN && bytes > bytes_max)
         v->safe_to_read = false;
@@ -28,7 +33,8 @@ static omm_err add_found(verifier *v, const char *path, uint64_t bytes) {
     }
     char *copy = omm_arena_strdup(v->arena, path);
     if (!copy) return omm_raise(OMM_ERR_NOMEM, "no memory for a path");
-    v->found[v->found_count++] = (found_file){copy, bytes};
+    v->found[v->found_count++] =
+        (found_file){copy, bytes, ns_of(&st->st_mtim), ns_of(&st->st_ctim)};
     return OMM_OK;
 }
 
@@ -44,7 +50,7 @@ static omm_err visit(verifier *v, int folder, const char *prefix, const char *na
         return omm_raise(OMM_ERR_TOO_BIG, "a path is too long");
     if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return omm_raise(OMM_ERR_IO, "stat %s: %s", path, strerror(errno));
-    if (S_ISREG(st.st_mode)) return add_found(v, path, (uint64_t)st.st_size);
+    if (S_ISREG(st.st_mode)) return add_found(v, path, &st);
     if (S_ISDIR(st.st_mode) && depth < DEPTH_MAX) {
         int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (fd < 0) return omm_raise(OMM_ERR_IO, "open %s: %s", path, strerror(errno));
@@ -99,6 +105,56 @@ omm_err verifier_walk(verifier *v) {
     if (v->found_count) qsort(v->found, v->found_count, sizeof *v->found, compare_found);
     return OMM_OK;
 }
+
+/* --- whether it stays so --- */
+
+omm_digest verifier_state(const verifier *v) {
+    omm_hasher h;
+    omm_hasher_init(&h);
+    for (size_t i = 0; i < v->found_count; i++) {
+        const found_file *f = &v->found[i];
+        uint8_t numbers[24];
+        omm_put_u64(numbers, f->bytes);
+        omm_put_u64(numbers + 8, (uint64_t)f->modified_ns);
+        omm_put_u64(numbers + 16, (uint64_t)f->changed_ns);
+        omm_hasher_update(&h, omm_bytes_of(f->path, strlen(f->path) + 1));
+        omm_hasher_update(&h, omm_bytes_of(numbers, sizeof numbers));
+    }
+    return omm_hasher_final(&h);
+}
+
+static bool is_as_found(const verifier *v, const found_file *f) {
+    char full[OMM_PATH_MAX];
+    struct stat st;
+    return omm_path_join(full, v->dir, f->path) == OMM_OK && lstat(full, &st) == 0 &&
+           S_ISREG(st.st_mode) && (uint64_t)st.st_size == f->bytes &&
+           ns_of(&st.st_mtim) == f->modified_ns && ns_of(&st.st_ctim) == f->changed_ns;
+}
+
+omm_err verifier_check_unchanged(const verifier *v) {
+    const omm_digest state = verifier_state(v);
+    for (size_t i = 0; i < v->found_count; i++)
+        if (!is_as_found(v, &v->found[i]))
+            return omm_raise(OMM_ERR_IO, "%s changed while the bundle was verified",
+                             v->found[i].path);
+    return omm_bundle_check_unchanged(&state, v->dir); /* no other has come */
+}
+
+omm_err omm_bundle_check_unchanged(const omm_digest *state, const char *dir) {
+    audit a = {0}; /* what it says of links and the like is of no matter here */
+    omm_arena arena;
+    verifier v = {.dir = dir, .a = &a, .arena = &arena};
+    omm_arena_init(&arena, REPORT_ARENA_BYTES_MAX);
+    omm_err err = verifier_walk(&v);
+    const omm_digest is = verifier_state(&v);
+    if (err == OMM_OK && !omm_digest_equal(&is, state))
+        err = omm_raise(OMM_ERR_IO, "%s: a file in it has changed since it was verified", dir);
+    omm_free(v.found);
+    omm_arena_fini(&arena);
+    return err;
+}
+
+/* --- what the manifest says --- */
 
 /* It was added; where no check reads it, it costs nothing. */
 static void note_extra(verifier *v, const char *path) {

@@ -6,11 +6,13 @@
 #include "omm/verify.h"
 
 #define FOUND_FILES_MAX OMM_BUNDLE_FILES_MAX
+#define REPORT_ARENA_BYTES_MAX (1u << 30)
 
 /* One file as it lies in the folder. */
 typedef struct found_file {
     const char *path;
     uint64_t bytes;
+    int64_t modified_ns, changed_ns; /* since 1970; the latter nobody sets as he likes */
 } found_file;
 
 typedef struct verifier {
@@ -42,5 +44,9 @@ void check_complete(verifier *v);
 void check_wire_rows(verifier *v, const omm_wire_record *wire);
 /* Walk the folder.  Errors: NOT_FOUND, IO, NOMEM. */
 OMM_CHECKED omm_err verifier_walk(verifier *v);
+/* All that was found: names, sizes and times. */
+omm_digest verifier_state(const verifier *v);
+/* IO where the folder is not what the walk has found: a file that was read twice may have been two. */
+OMM_CHECKED omm_err verifier_check_unchanged(const verifier *v);
 
 #endif

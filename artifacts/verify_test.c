@@ -392,6 +392,127 @@ static void test_no_folder(void) {
     CHECK_OK(omm_dir_remove(dir));
 }
 
+/* --- files that change meanwhile --- */
+
+typedef struct meanwhile {
+    const char *dir, *from;
+    void (*change)(const struct meanwhile *m);
+} meanwhile;
+
+static void copy_one(const meanwhile *m, const char *path) {
+    omm_buf bytes;
+    omm_buf_init(&bytes, BUF_MAX);
+    kit_read(&bytes, m->from, path);
+    kit_write(m->dir, path, omm_buf_view(&bytes));
+    omm_buf_fini(&bytes);
+}
+
+/* All that speaks of the bytes on the wire, from another bundle, which was signed as well as this one. */
+static void swap_wire(const meanwhile *m) {
+    copy_one(m, "measured/wire.json");
+    copy_one(m, "measured/gates.json");
+    copy_one(m, "junit.xml");
+}
+
+static void write_again(const meanwhile *m) {
+    kit_write(m->dir, "measured/machine.json", omm_bytes_str("{}"));
+}
+
+static void bring_one(const meanwhile *m) {
+    kit_write(m->dir, "measured/new.json", omm_bytes_str("{}"));
+}
+
+static void take_one(const meanwhile *m) {
+    kit_delete(m->dir, "measured/machine.json");
+}
+
+static void change_none(const meanwhile *m) {
+    (void)m;
+}
+
+/* When the last file is rendered, all digests have been looked at, and all but that file. */
+static omm_err render_late(void *ud, omm_buf *out, const omm_run_record *run, const float *values) {
+    const meanwhile *m = ud;
+    m->change(m);
+    return kit_render(NULL, out, run, values);
+}
+
+/* Before the verdicts, and behind the digests. */
+static const meanwhile *s_meanwhile;
+static omm_err read_late(omm_scenario_facts *out, const char **about, omm_bytes text,
+                         const omm_run_record *run) {
+    s_meanwhile->change(s_meanwhile);
+    return kit_read_scenario(out, about, text, run);
+}
+
+static omm_err verify_meanwhile(const kit *k, meanwhile *m, bool early) {
+    char dir[OMM_PATH_MAX];
+    omm_verify_report r;
+    kit_copy(dir, k->dir);
+    m->dir = dir;
+    s_meanwhile = m;
+    kit_write(dir, "measured/machine.json", omm_bytes_str("{}"));
+    kit_reseal(dir, &k->bundle, true);
+    omm_verify_options options = {.trusted = &k->bundle.public_key,
+                                  .render = early ? kit_render : render_late,
+                                  .render_ud = m,
+                                  .read_scenario = early ? read_late : kit_read_scenario};
+    const omm_err err = omm_bundle_verify(&r, dir, &options);
+    if (err == OMM_OK) {
+        CHECK(r.intact);
+        CHECK_OK(omm_bundle_check_unchanged(&r.state, dir));
+        kit_write(dir, "measured/new.json", omm_bytes_str("{}"));
+        CHECK_EQ(omm_bundle_check_unchanged(&r.state, dir), OMM_ERR_IO);
+        kit_delete(dir, "measured/new.json");
+        CHECK_OK(omm_bundle_check_unchanged(&r.state, dir));
+        write_again(m);
+        CHECK_EQ(omm_bundle_check_unchanged(&r.state, dir), OMM_ERR_IO);
+        omm_verify_report_fini(&r);
+    }
+    CHECK_OK(omm_dir_remove(dir));
+    return err;
+}
+
+/* Nobody is told that a bundle is intact of which he saw a part before and a part after. */
+static void test_meanwhile(const kit *k) {
+    char other[OMM_PATH_MAX];
+    omm_wire_record wire;
+    omm_arena arena;
+    omm_buf text;
+    kit_copy(other, k->dir);
+    omm_buf_init(&text, BUF_MAX);
+    omm_arena_init(&arena, BUF_MAX);
+    kit_read(&text, other, "measured/wire.json");
+    CHECK_OK(omm_wire_record_parse(&wire, &arena, omm_buf_view(&text)));
+    omm_wire_node nodes[8];
+    CHECK(wire.node_count > 0 && wire.node_count <= 8);
+    memcpy(nodes, wire.nodes, wire.node_count * sizeof *nodes);
+    nodes[0].up += 1000000;
+    wire.nodes = nodes;
+    omm_buf_clear(&text);
+    CHECK_OK(omm_wire_record_write(&text, &wire));
+    kit_write(other, "measured/wire.json", omm_buf_view(&text));
+    kit_write(other, "measured/machine.json", omm_bytes_str("{}"));
+    kit_reseal(other, &k->bundle, true);
+    meanwhile m = {.from = other, .change = change_none};
+    CHECK_OK(verify_meanwhile(k, &m, true));
+    CHECK_OK(verify_meanwhile(k, &m, false));
+    m.change = swap_wire;
+    CHECK_EQ(verify_meanwhile(k, &m, true), OMM_ERR_IO);
+    CHECK(strstr(omm_err_sentence(), " changed while the bundle was verified"));
+    m.change = write_again;
+    CHECK_EQ(verify_meanwhile(k, &m, false), OMM_ERR_IO);
+    CHECK(strstr(omm_err_sentence(), "measured/machine.json changed while"));
+    m.change = take_one;
+    CHECK_EQ(verify_meanwhile(k, &m, false), OMM_ERR_IO);
+    m.change = bring_one;
+    CHECK_EQ(verify_meanwhile(k, &m, false), OMM_ERR_IO);
+    CHECK(strstr(omm_err_sentence(), "a file in it has changed"));
+    CHECK_OK(omm_dir_remove(other));
+    omm_arena_fini(&arena);
+    omm_buf_fini(&text);
+}
+
 /* Whatever allocation fails: an error or a report, and nothing leaks. */
 static void test_no_memory(const kit *k, size_t step) {
     omm_verify_options options = {.render = kit_render};
@@ -439,6 +560,7 @@ int main(int argc, char **argv) {
     test_good(&k);
     test_refusal(&k);
     test_byte_more(&k);
+    test_meanwhile(&k);
     test_files(&k);
     CHECK_OK(omm_dir_walk(k.dir, remove_file, &k));
     test_no_folder();

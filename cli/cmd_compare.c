@@ -8,12 +8,14 @@
 
 #define TEXT_BYTES_MAX (64u << 20)
 
-/* *refused: an array of those that are not what their signers said; they are named on stderr, too. */
-static omm_err verify_all(json_t *refused, char *const *dirs, int count, cli_pins *pins) {
+/* *refused: an array of those that are not what their signers said; they are named on stderr, too.  states: (count) */
+static omm_err verify_all(json_t *refused, omm_digest *states, char *const *dirs, int count,
+                          cli_pins *pins) {
     for (int i = 0; i < count; i++) {
         omm_verify_report report;
         OMM_TRY(cli_pins_verify(&report, dirs[i], pins));
         const bool intact = report.intact;
+        states[i] = report.state;
         omm_verify_report_fini(&report);
         if (intact) continue;
         cli_pins_say_refused(dirs[i], "compare");
@@ -23,7 +25,7 @@ static omm_err verify_all(json_t *refused, char *const *dirs, int count, cli_pin
     return OMM_OK;
 }
 
-static omm_err compare(char *const *dirs, int count, bool json) {
+static omm_err compare(char *const *dirs, const omm_digest *states, int count, bool json) {
     omm_comparison comparison;
     omm_buf text;
     omm_err err = omm_compare(&comparison, (const char *const *)dirs, (size_t)count);
@@ -32,7 +34,11 @@ static omm_err compare(char *const *dirs, int count, bool json) {
         return omm_raise(OMM_ERR_CONFIG, "%s", omm_err_sentence());
     OMM_TRY(err);
     omm_buf_init(&text, TEXT_BYTES_MAX);
-    err = json ? omm_comparison_json(&text, &comparison) : omm_comparison_text(&text, &comparison);
+    for (int i = 0; i < count && err == OMM_OK; i++)
+        err = omm_bundle_check_unchanged(&states[i], dirs[i]);
+    if (err == OMM_OK)
+        err = json ? omm_comparison_json(&text, &comparison)
+                   : omm_comparison_text(&text, &comparison);
     if (err == OMM_OK) err = cli_print(&text);
     omm_buf_fini(&text);
     omm_comparison_fini(&comparison);
@@ -40,11 +46,12 @@ static omm_err compare(char *const *dirs, int count, bool json) {
 }
 
 static omm_err run(bool *intact, char *const *dirs, int count, cli_pins *pins, bool json) {
+    omm_digest states[OMM_COMPARE_BUNDLES_MAX];
     json_t *refused = json_array();
     omm_err err =
-        refused ? verify_all(refused, dirs, count, pins) : omm_raise(OMM_ERR_NOMEM, "JSON");
+        refused ? verify_all(refused, states, dirs, count, pins) : omm_raise(OMM_ERR_NOMEM, "JSON");
     *intact = json_array_size(refused) == 0;
-    if (err == OMM_OK && *intact) err = compare(dirs, count, json);
+    if (err == OMM_OK && *intact) err = compare(dirs, states, count, json);
     /* Instead of a comparison, so that nobody reads an empty answer as none that went wrong. */
     if (err == OMM_OK && !*intact && json)
         err = cli_print_json(json_pack("{s:s,s:i,s:O}", "kind", "omm-comparison", "schema_version",

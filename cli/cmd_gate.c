@@ -37,6 +37,9 @@ static omm_err judge(bool *passed, const char *dir, const omm_verify_report *rep
                      const gate_options *o) {
     omm_judgement judgement;
     OMM_TRY(omm_bundle_judge(&judgement, dir, o->policy, NULL, omm_scenario_agrees));
+    omm_err err = report ? omm_bundle_check_unchanged(&report->state, dir) : OMM_OK;
+    if (err != OMM_OK) omm_judgement_fini(&judgement);
+    OMM_TRY(err);
     *passed = judgement.passed;
     if (o->policy)
         (void)fprintf(stderr,
@@ -45,7 +48,7 @@ static omm_err judge(bool *passed, const char *dir, const omm_verify_report *rep
                       o->policy);
     omm_buf xml;
     omm_buf_init(&xml, TEXT_BYTES_MAX);
-    omm_err err = print_judgement(&judgement, report, o);
+    err = print_judgement(&judgement, report, o);
     if (err == OMM_OK && o->junit)
         err = omm_verify_gate_junit(&xml, report, &judgement, dir, o->policy);
     if (err == OMM_OK && o->junit) err = omm_file_write_fast(o->junit, omm_buf_view(&xml), 0644);

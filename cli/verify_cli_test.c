@@ -10,8 +10,12 @@
 #include "omm/lora.h"
 #include "omm_test.h"
 
+#include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static int run(int (*command)(int, char **), char *a, char *b, char *c, char *d) {
     char name[] = "test";
@@ -256,7 +260,74 @@ static void test_commands(void) {
     kit_remove(&k);
 }
 
+/* ---- who writes there meanwhile ---- */
+
+/* A pipe, from which a command reads `text` as often as it asks; from the second time on, or from the first, it has to wait
+ * until a bundle has changed. */
+typedef struct held_file {
+    char path[OMM_PATH_MAX];
+    const char *text, *dir;
+    int before; /* readings that change nothing */
+    pthread_t thread;
+} held_file;
+
+static void *hand_over(void *ud) {
+    const held_file *h = ud;
+    for (int i = 0; i <= h->before; i++) {
+        const int fd = open(h->path, O_WRONLY); /* there is a reader now */
+        CHECK(fd >= 0);
+        if (i == h->before) kit_write(h->dir, "measured/machine.json", omm_bytes_str("{ }"));
+        CHECK_EQ(write(fd, h->text, strlen(h->text)), (ssize_t)strlen(h->text));
+        CHECK_EQ(close(fd), 0);
+        const struct timespec while_it_reads = {.tv_nsec = 20000000};
+        nanosleep(&while_it_reads, NULL);
+    }
+    return NULL;
+}
+
+static void hold(held_file *h, const char *folder, const char *text, const char *dir, int before) {
+    *h = (held_file){.text = text, .dir = dir, .before = before};
+    CHECK_OK(omm_path_join(h->path, folder, "held"));
+    CHECK_EQ(mkfifo(h->path, 0600), 0);
+    CHECK_EQ(pthread_create(&h->thread, NULL, hand_over, h), 0);
+}
+
+static void let_go(held_file *h) {
+    CHECK_EQ(pthread_join(h->thread, NULL), 0);
+    CHECK_EQ(unlink(h->path), 0);
+}
+
+/* What was verified is judged and compared, or nothing is. */
+static void test_meanwhile(void) {
+    kit a, b;
+    held_file h;
+    char folder[OMM_PATH_MAX], key[OMM_MINISIGN_PUBLIC_SIZE];
+    char policy[] = "--policy", trust[] = "--trust";
+    kit_temp_dir(folder);
+    kit_make(&a, &(kit_options){.render = cli_render_adapter});
+    kit_make(&b, &(kit_options){.render = cli_render_adapter,
+                                .from = "latency_ms: 30",
+                                .to = "latency_ms: 31"});
+    omm_minisign_public(key, &a.bundle.public_key);
+    for (int i = 0; i < 2; i++) {
+        kit_write(i ? b.dir : a.dir, "measured/machine.json", omm_bytes_str("{}"));
+        kit_reseal(i ? b.dir : a.dir, &a.bundle, true);
+    }
+    CHECK_EQ(run(cmd_compare, a.dir, b.dir, trust, key), CLI_EXIT_PASS);
+    hold(&h, folder, key, a.dir, 1);
+    CHECK_EQ(run(cmd_compare, a.dir, b.dir, trust, h.path), CLI_EXIT_RUNTIME);
+    let_go(&h);
+    kit_reseal(a.dir, &a.bundle, true);
+    hold(&h, folder, "{}\n", a.dir, 0);
+    CHECK_EQ(run(cmd_gate, a.dir, policy, h.path, NULL), CLI_EXIT_RUNTIME);
+    let_go(&h);
+    CHECK_OK(omm_dir_remove(folder));
+    kit_remove(&a);
+    kit_remove(&b);
+}
+
 int main(void) {
+    test_meanwhile();
     test_render();
     test_render_patterns();
     test_render_cores();

@@ -78,6 +78,7 @@ typedef struct omm_verify_report {
     bool coordinator_pinned;               /* it is options->coordinator */
     bool simulated;                        /* keys of coordinator and nodes follow from the seed */
     omm_digest run_digest;                 /* recomputed */
+    omm_digest state; /* of the folder as it was found: for omm_bundle_check_unchanged */
     const omm_verify_check *checks;
     size_t check_count;
     const char *not_done; /* why some checks were not; NULL: all were */
@@ -88,11 +89,15 @@ typedef struct omm_verify_report {
     omm_arena arena;
 } omm_verify_report;
 
-/* Verify `dir`.  A bundle that fails is no error: see report->passed.
- * Errors: NOT_FOUND (no such folder), IO (also: a file changed while it was verified), NOMEM.
+/* Verify `dir`.  A bundle that fails is no error: see report->passed.  Files are read more than once; who writes there
+ * meanwhile is noticed by sizes and times, and not where it is through a map or by a server that says other ones.
+ * Errors: NOT_FOUND (no such folder), IO (also: of one that would be intact a file changed, came or went while it was verified), NOMEM.
  * On error nothing is to be freed. */
 OMM_CHECKED omm_err omm_bundle_verify(omm_verify_report *report, const char *dir,
                                       const omm_verify_options *options);
+/* Who has read a bundle again after it was verified: it was the same one.  state: report->state.
+ * Errors: IO (a file has changed since, in the same way), NOT_FOUND, NOMEM. */
+OMM_CHECKED omm_err omm_bundle_check_unchanged(const omm_digest *state, const char *dir);
 void omm_verify_report_fini(omm_verify_report *report);
 
 /* For people: one line per check, the failures, then the verdicts.  For programs: one JSON object.
