@@ -138,7 +138,8 @@ static omm_err text_notes(omm_buf *out, const omm_comparison *c) {
         OMM_TRY(omm_buf_printf(out, "The clients' training data differ between the sides.\n"));
     if (!c->one_program)
         OMM_TRY(omm_buf_printf(out, "The bundles are of different versions of the program.\n"));
-    return OMM_OK;
+    return omm_buf_printf(out, "Losses and replies are as the coordinators say: `replay BUNDLE "
+                               "--eval` judges the items again.\n");
 }
 
 omm_err omm_comparison_text(omm_buf *out, const omm_comparison *c) {

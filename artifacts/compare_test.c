@@ -160,6 +160,8 @@ static void test_one_pair(const kit *k) {
     CHECK_OK(omm_buf_append(&text, "", 1));
     CHECK(strstr((const char *)text.data, SETTING_PATH) != NULL);
     CHECK(strstr((const char *)text.data, "One run on a side") != NULL);
+    CHECK(strstr((const char *)text.data, "as the coordinators say: `replay BUNDLE --eval`") !=
+          NULL);
     CHECK(strstr((const char *)text.data, "of 3 rounds 1 void, 0 held back; 2 submissions refused; "
                                           "bytes are of accepted ones\n") != NULL);
     CHECK(strstr((const char *)text.data, " kB  down ") != NULL);

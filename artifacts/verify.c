@@ -399,6 +399,14 @@ static omm_err text_not_done(omm_buf *out, const omm_verify_report *r) {
     return omm_buf_printf(out, ")\n");
 }
 
+/* docs/files.md, What only the coordinator says: the largest of it. */
+static omm_err text_as_said(omm_buf *out, const omm_verify_report *r) {
+    if (!r->intact) return OMM_OK;
+    return omm_buf_printf(out,
+                          "  as said: eval/ by the coordinator (`replay --eval` judges the items "
+                          "again), measured/ and virtual/ by the signer\n");
+}
+
 omm_err omm_verify_report_text(omm_buf *out, const omm_verify_report *r) {
     OMM_TRY(text_signer(out, r));
     for (size_t i = 0; i < r->check_count; i++) {
@@ -411,6 +419,7 @@ omm_err omm_verify_report_text(omm_buf *out, const omm_verify_report *r) {
         OMM_TRY(text_failures(out, r, c->name));
     }
     OMM_TRY(text_not_done(out, r));
+    OMM_TRY(text_as_said(out, r));
     OMM_TRY(omm_buf_printf(out, "\n"));
     if (r->judged) OMM_TRY(omm_judgement_text(out, &r->judgement));
     return omm_buf_printf(out, "verify: %s%s\n", r->passed ? "pass" : "FAIL",
@@ -462,6 +471,14 @@ static void json_gates(record_out *o, const char *key, const omm_verify_report *
         record_put(o, key, json_null());
 }
 
+/* On whose word alone something stands in a bundle that is intact; null of another. */
+static void put_as_said(record_out *o, bool intact) {
+    json_t *said = intact ? json_pack("{s:[s],s:[s,s]}", "coordinator", "eval/", "signer",
+                                      "measured/", "virtual/")
+                          : json_null();
+    record_put(o, "as_said", said);
+}
+
 /* Of which run, and whose: what `verify` and `gate` both say. */
 static void json_whose(record_out *o, const omm_verify_report *r) {
     char hex[OMM_DIGEST_HEX_SIZE];
@@ -474,6 +491,7 @@ static void json_whose(record_out *o, const omm_verify_report *r) {
     record_put_bool(o, "coordinator_pinned", r->coordinator_pinned);
     record_put_bool(o, "simulated", r->simulated);
     record_put_digest(o, "run_digest", &r->run_digest);
+    put_as_said(o, r->intact);
 }
 
 omm_err omm_verify_report_json(omm_buf *out, const omm_verify_report *r) {

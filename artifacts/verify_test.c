@@ -38,6 +38,7 @@ static void test_good(const kit *k) {
     CHECK_OK(omm_buf_append(&text, "", 1));
     CHECK(strstr((const char *)text.data, "signer not pinned") != NULL);
     CHECK(strstr((const char *)text.data, "verify: pass") != NULL);
+    CHECK(strstr((const char *)text.data, "\n  as said: eval/ by the coordinator (") != NULL);
     fprintf(stderr, "%s", (const char *)text.data);
     omm_buf_clear(&text);
     CHECK_OK(omm_verify_report_json(&text, &r));
@@ -46,6 +47,9 @@ static void test_good(const kit *k) {
     CHECK_OK(omm_json_parse(&json, omm_buf_view(&text), "report"));
     CHECK_OK(omm_json_get_bool(&passed, json, "passed"));
     CHECK(passed);
+    const json_t *said = json_object_get(json_object_get(json, "as_said"), "coordinator");
+    const char *what = json_string_value(json_array_get(said, 0));
+    CHECK(what && strcmp(what, "eval/") == 0);
     json_decref(json);
     omm_buf_clear(&text);
     CHECK_OK(omm_verify_report_text(&text, &(omm_verify_report){0})); /* of what is no bundle */
@@ -74,6 +78,7 @@ static void test_refusal(const kit *k) {
           json_is_false(json_object_get(json, "intact")));
     CHECK(json_is_null(json_object_get(json, "gates")));
     CHECK(json_is_null(json_object_get(json, "measured_gates")));
+    CHECK(json_is_null(json_object_get(json, "as_said")));
     CHECK_OK(omm_json_get_array(&checks, json, "checks"));
     CHECK_EQ(json_array_size(checks), r.check_count);
     json_decref(json);

@@ -26,6 +26,11 @@ static void hex_of(char out[OMM_DIGEST_HEX_SIZE], const omm_digest *digest,
     if (o->steps_max) out[(size_t)2 * OMM_STEP_DIGEST_BYTES] = '\0';
 }
 
+/* A bundle that somebody has changed can be repeated as well as another. */
+static void print_unverified(void) {
+    printf("  not verified: whether the bundle is what was signed; `meshmind verify` says\n");
+}
+
 static void print_people(const omm_replay_result *r, const omm_replay_options *o) {
     char expected[OMM_DIGEST_HEX_SIZE];
     char repeated[OMM_DIGEST_HEX_SIZE];
@@ -36,6 +41,7 @@ static void print_people(const omm_replay_result *r, const omm_replay_options *o
     printf(" (%u rounds trained on %s, %u threads)\n", r->rounds_trained,
            omm_isa_name(o->compute->isa), omm_pool_threads(o->compute->pool));
     printf("  signed    %s\n  repeated  %s\n", expected, repeated);
+    print_unverified();
     if (r->equal) return;
     printf("  first difference: round %u", r->round);
     if (r->step) printf(", step %u", r->step);
@@ -63,15 +69,15 @@ static omm_err print_json(const omm_replay_result *r, const omm_replay_options *
     char repeated[OMM_DIGEST_HEX_SIZE];
     hex_of(expected, &r->expected, o);
     hex_of(repeated, &r->repeated, o);
-    json_t *root =
-        json_pack("{s:i,s:b,s:s,s:i,s:i,s:i,s:s,s:s,s:i,s:i,s:s,s:i,s:i,s:f,s:f,s:s,s:s,s:s}",
-                  "schema_version", 1, "equal", (int)r->equal, "node", o->node, "round",
-                  (int)o->round, "rounds_trained", (int)r->rounds_trained, "steps_compared",
-                  (int)r->steps_compared, "expected", expected, "repeated", repeated,
-                  "difference_round", (int)r->round, "difference_step", (int)r->step, "tensor",
-                  r->tensor, "row", (int)r->row, "column", (int)r->column, "value_expected",
-                  (double)r->value_expected, "value_repeated", (double)r->value_repeated, "claim",
-                  r->claim, "claim_signed", r->claim_signed, "claim_repeated", r->claim_repeated);
+    json_t *root = json_pack(
+        "{s:i,s:b,s:b,s:s,s:i,s:i,s:i,s:s,s:s,s:i,s:i,s:s,s:i,s:i,s:f,s:f,s:s,s:s,s:s}",
+        "schema_version", 1, "verified", 0, "equal", (int)r->equal, "node", o->node, "round",
+        (int)o->round, "rounds_trained", (int)r->rounds_trained, "steps_compared",
+        (int)r->steps_compared, "expected", expected, "repeated", repeated, "difference_round",
+        (int)r->round, "difference_step", (int)r->step, "tensor", r->tensor, "row", (int)r->row,
+        "column", (int)r->column, "value_expected", (double)r->value_expected, "value_repeated",
+        (double)r->value_repeated, "claim", r->claim, "claim_signed", r->claim_signed,
+        "claim_repeated", r->claim_repeated);
     return print_root(root);
 }
 
@@ -90,11 +96,12 @@ static void print_evaluation(const omm_reevaluate_result *r) {
                r->states_left);
     if (r->has_control)
         printf("  not repeated: eval/control.jsonl, which simulating the scenario again gives\n");
+    print_unverified();
     if (r->equal) return;
     printf("  first difference: %s", r->path);
     if (r->line) printf(", line %zu", r->line);
     omm_utf8_clean(plain, sizeof plain, r->said);
-    printf(", %s: signed %s", r->what, plain);
+    printf(", %s: in the bundle %s", r->what, plain);
     omm_utf8_clean(plain, sizeof plain, r->repeated);
     printf(", repeated %s\n", plain);
 }
@@ -106,11 +113,11 @@ static omm_err print_evaluation_json(const omm_reevaluate_result *r) {
     omm_utf8_mend(said);
     omm_utf8_mend(repeated);
     json_t *root =
-        json_pack("{s:i,s:b,s:I,s:I,s:I,s:b,s:s,s:I,s:s,s:s,s:s}", "schema_version", 1, "equal",
-                  (int)r->equal, "rows", (json_int_t)r->rows, "states", (json_int_t)r->states,
-                  "states_not_repeated", (json_int_t)r->states_left, "control_not_repeated",
-                  (int)r->has_control, "path", r->path, "line", (json_int_t)r->line, "what",
-                  r->what, "signed", said, "repeated", repeated);
+        json_pack("{s:i,s:b,s:b,s:I,s:I,s:I,s:b,s:s,s:I,s:s,s:s,s:s}", "schema_version", 1,
+                  "verified", 0, "equal", (int)r->equal, "rows", (json_int_t)r->rows, "states",
+                  (json_int_t)r->states, "states_not_repeated", (json_int_t)r->states_left,
+                  "control_not_repeated", (int)r->has_control, "path", r->path, "line",
+                  (json_int_t)r->line, "what", r->what, "signed", said, "repeated", repeated);
     return print_root(root);
 }
 
@@ -186,7 +193,8 @@ int cmd_replay(int argc, char **argv) {
         &count, &args, argc, argv, table,
         "replay BUNDLE --node NODE --round R [options], replay BUNDLE --eval [options]",
         "Train one submission of a bundle again, or judge its held-out items again, and compare\n"
-        "the bytes.  Exit 1 when they differ.",
+        "the bytes.  Exit 1 when they differ.  That the bundle is what was signed is not asked\n"
+        "here: verify it first.",
         1, 1);
     if (code >= 0) return code;
     if (eval && (options.node || round != UINT64_MAX || options.steps_max)) {

@@ -152,13 +152,14 @@ static void chain_fini(chain *c) {
     omm_arena_fini(&c->arena);
 }
 
-/* The adapter that round `round` started from: what the coordinator broadcast. */
-static omm_err load_start(chain *c, uint32_t round) {
+/* The adapter that round `round` started from: what the coordinator broadcast.  *digest: of it as it was sent. */
+static omm_err load_start(omm_digest *digest, chain *c, uint32_t round) {
     omm_buf file;
     omm_buf_init(&file, REPLAY_FILE_BYTES_MAX);
     const sim_evidence *evidence = c->job->evidence;
     const uint32_t begins = omm_round_begins(&evidence->rounds[round]);
     omm_err err = read_file(&file, evidence, omm_bundle_path_adapter(begins).text);
+    *digest = omm_hash(omm_buf_view(&file));
     if (err == OMM_OK)
         err = omm_codec_decode(c->start, NULL, &evidence->run.codec_down, &c->layout,
                                omm_buf_view(&file));
@@ -228,15 +229,19 @@ static void compare_work(omm_replay_result *result, const omm_submission *manife
     compare_loss(result, manifest, "loss_after", manifest->loss_after, is->loss_last);
 }
 
+static void compare_digest(omm_replay_result *result, const omm_submission *manifest,
+                           const char *claim, const omm_digest *said, const omm_digest *is) {
+    char text[OMM_DIGEST_HEX_SIZE], hex[OMM_DIGEST_HEX_SIZE];
+    omm_digest_hex(text, said);
+    omm_digest_hex(hex, is);
+    if (!omm_digest_equal(said, is)) claim_differs(result, manifest, claim, text, "%s", hex);
+}
+
 /* NULL: of zeros. */
 static void compare_residual(omm_replay_result *result, const omm_submission *manifest,
                              const float *residual, size_t count) {
-    char said[OMM_DIGEST_HEX_SIZE], hex[OMM_DIGEST_HEX_SIZE];
     const omm_digest is = omm_residual_digest(residual, count);
-    omm_digest_hex(said, &manifest->residual_after);
-    omm_digest_hex(hex, &is);
-    if (!omm_digest_equal(&is, &manifest->residual_after))
-        claim_differs(result, manifest, "residual_after", said, "%s", hex);
+    compare_digest(result, manifest, "residual_after", &manifest->residual_after, &is);
 }
 
 static omm_err run_steps(chain *c, omm_trainer *trainer, const omm_submission *manifest,
@@ -353,9 +358,15 @@ static omm_err replay_round(chain *c, uint32_t round, omm_replay_result *result)
     omm_arena arena;
     omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
     omm_submission manifest;
+    omm_digest start;
     omm_err err = read_manifest(&manifest, &arena, c->job->evidence, &c->job->node, round);
-    if (err == OMM_OK) err = load_start(c, round);
+    if (err == OMM_OK) err = load_start(&start, c, round);
     if (err == OMM_OK) err = train(c, &manifest, result);
+    if (err == OMM_OK) {
+        compare_digest(result, &manifest, "base_digest", &manifest.base_digest,
+                       &c->job->evidence->run.base.digest);
+        compare_digest(result, &manifest, "global_digest", &manifest.global_digest, &start);
+    }
     if (err == OMM_OK && c->job->steps_max == 0) err = encode_and_compare(c, &manifest, result);
     omm_arena_fini(&arena);
     result->rounds_trained++;

@@ -100,7 +100,15 @@ found.check(told and (cut.get("cut", 0), cut["items"] + cut.get("left_out", 0), 
             f"run.json says {cut}, and the warning {told and told.groups()}")
 found.check(set(json.loads((work / "one 0/run.json").read_text())["test"]) == {"digest", "items"}, "of data that nothing cuts run.json says more than it did")
 done = run("replay", work / "again", "--eval", "--data", work)
-found.check("identical: " in done.stdout, done.stdout)
+found.check("identical: " in done.stdout and "\n  not verified: whether the bundle is what was signed; `meshmind verify` says\n" in done.stdout, done.stdout)
+# Of this very file run.json says something that is not so: no trouble, but a difference.
+was = (agreed := work / "again/run.json").read_text()
+agreed.write_text(was.replace(f'"cut":{cut["cut"]}', f'"cut":{cut["cut"] + 1}'))
+done = run("replay", work / "again", "--eval", "--data", work, code=1)
+found.check(f"first difference: run.json, test.cut: in the bundle {cut['cut'] + 1}, repeated {cut['cut']}\n" in done.stdout, done.stdout)
+said = json.loads(run("replay", work / "again", "--eval", "--data", work, "--json", code=1).stdout)
+found.check((said["verified"], said["equal"], said["path"], said["what"]) == (False, False, "run.json", "test.cut"), said)
+agreed.write_text(was)
 # A held-out item that is there twice counts twice: simulate, a service that begins (not one that goes on), and train say so.
 items = (work / "test.jsonl").read_text().splitlines(keepends=True)
 (work / "twice.jsonl").write_text("".join([*items[:4], items[1], items[5], items[1]]))
@@ -140,7 +148,8 @@ steps = re.search(r"--steps 99: round 0 has (\d+); accepted: 1 to (\d+), or with
 found.check(steps and steps[1] == steps[2], done.stderr)
 done = run(*again, steps[1])
 found.check(re.search(rf"its first {steps[1]} steps and no more .*\n  signed    [0-9a-f]{{16}}\n  repeated  [0-9a-f]{{16}}\n", done.stdout), done.stdout)
-found.check(len(json.loads(run(*again, 1, "--json").stdout)["expected"]) == 16, "replay --steps --json: a padded digest")
+said = json.loads(run(*again, 1, "--json").stdout)
+found.check(len(said["expected"]) == 16 and said["verified"] is False, f"replay --steps --json: a padded digest, or verified: {said}")
 for how in (again[2:6], ["--eval"]):
     done = run("replay", work / "run", *how, "--data", data, "-m", few, code=2)
     found.check(re.search(r"the base model here is not the run's: q4.gguf, BLAKE2b-256 [0-9a-f]{64}; accepted: the run's openmeshmind-tiny-F16.gguf, "

@@ -100,7 +100,8 @@ OMM_CHECKED omm_err omm_bundle_verify(omm_verify_report *report, const char *dir
 OMM_CHECKED omm_err omm_bundle_check_unchanged(const omm_digest *state, const char *dir);
 void omm_verify_report_fini(omm_verify_report *report);
 
-/* For people: one line per check, the failures, then the verdicts.  For programs: one JSON object.
+/* For people: one line per check, the failures, then the verdicts.  For programs: one JSON object.  Both say what of an intact bundle
+ * is believed as it stands (`as_said`): a verdict on that is as good as the key that says it.
  * Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_verify_report_text(omm_buf *out, const omm_verify_report *report);
 OMM_CHECKED omm_err omm_verify_report_json(omm_buf *out, const omm_verify_report *report);

@@ -48,8 +48,8 @@ typedef struct omm_replay_result {
     uint32_t row, column;
     float value_expected, value_repeated;
     /* What the node said of its work beside the payload, where that is not so: "tokens", its weight in the mean; "examples",
-     * "steps", "loss_before", "loss_after", "step_digests", "residual_after"; "" if all of it is.  Not with steps_max,
-     * but for "steps" and "step_digests". */
+     * "steps", "loss_before", "loss_after", "step_digests", "residual_after"; "base_digest" and "global_digest", what it says it began
+     * from; "" if all of it is.  Not with steps_max, but for "steps", "step_digests" and the last two. */
     char claim[24];
     char claim_signed[OMM_DIGEST_HEX_SIZE], claim_repeated[OMM_DIGEST_HEX_SIZE]; /* as text */
 } omm_replay_result;
@@ -68,15 +68,15 @@ typedef struct omm_reevaluate_result {
         states_left; /* and were not: candidates that were held back, whose adapters no bundle has */
     bool
         has_control; /* there is an eval/control.jsonl, which is not repeated: simulating the scenario again gives it */
-    char path[32];                 /* where the first difference is, when !equal */
-    size_t line;                   /* from 1; 0: the files are not of one length */
-    char what[16];                 /* "nll", "reply", ... */
+    char path[32]; /* where the first difference is, when !equal */
+    size_t line;   /* from 1; 0: the files are not of one length, or it is run.json */
+    char what[24]; /* "nll", "reply", ...; of run.json a member, as "test.items" */
     char said[256], repeated[256]; /* as text, cut */
 } omm_reevaluate_result;
 
 /* Of the options bundle, base_dir, compute, judging and ud count.  A service's bundle as well, for whoever has its held-out file.
- * Errors: those of omm_replay; CONFIG (model or held-out file are not those of the run), MISMATCH (run.json says something else of
- * them). */
+ * What run.json says of model and held-out file is compared first.  Whether the bundle is what was signed nobody asks: omm_bundle_verify.
+ * Errors: those of omm_replay; CONFIG (model or held-out file are not those of the run). */
 OMM_CHECKED omm_err omm_reevaluate(omm_reevaluate_result *result,
                                    const omm_replay_options *options);
 
