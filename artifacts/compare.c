@@ -32,6 +32,7 @@ typedef struct node_data {
 
 typedef struct bundle_data {
     settings settings;
+    char run_id[OMM_RUN_ID_SIZE];
     const node_data *nodes;
     size_t node_count;
     bool simulated; /* digests of data are then those of the lines, the same in every run */
@@ -118,6 +119,7 @@ static omm_err read_settings(comparer *c, bundle_data *d, const evidence *ev) {
     d->nodes = nodes;
     d->node_count = ev->run.node_count;
     d->simulated = ev->run.simulated;
+    memcpy(d->run_id, ev->run.run_id, sizeof d->run_id);
     return add_file(c, s, ev->dir, "policy.yaml", "policy.");
 }
 
@@ -401,14 +403,26 @@ static omm_err read_bundle(comparer *c, size_t index) {
 
 /* ---- sides ----------------------------------------------------------------------------------- */
 
-static omm_err check_seed(const comparer *c, size_t index) {
+/* A simulation's run is known by its seed, a service's by its id: whatever copies of it are given, it is one run. */
+static bool is_same_run(const comparer *c, size_t a, size_t b) {
+    const omm_compare_bundle *x = &c->bundles[a], *y = &c->bundles[b];
+    if (x->is_b != y->is_b || x->has_seed != y->has_seed) return false;
+    return x->has_seed ? x->seed == y->seed : strcmp(c->data[a].run_id, c->data[b].run_id) == 0;
+}
+
+static omm_err check_once(const comparer *c, size_t index) {
     const omm_compare_bundle *bundle = &c->bundles[index];
-    for (size_t i = 0; i < index && bundle->has_seed; i++)
-        if (c->bundles[i].has_seed && c->bundles[i].is_b == bundle->is_b &&
-            c->bundles[i].seed == bundle->seed)
+    for (size_t i = 0; i < index; i++) {
+        const char *dir = c->bundles[i].dir;
+        if (!is_same_run(c, i, index)) continue;
+        if (!bundle->has_seed)
             return omm_raise(OMM_ERR_CONFIG,
-                             "the same settings and the same seed %" PRIu64 " as %s: one run twice",
-                             bundle->seed, c->bundles[i].dir);
+                             "the same settings and the same run_id %s as %s: one run twice",
+                             c->data[index].run_id, dir);
+        return omm_raise(OMM_ERR_CONFIG,
+                         "the same settings and the same seed %" PRIu64 " as %s: one run twice",
+                         bundle->seed, dir);
+    }
     return OMM_OK;
 }
 
@@ -425,7 +439,7 @@ static omm_err take_side(comparer *c, size_t index) {
                          c->bundles[0].dir);
     c->out->a_count += !bundle->is_b;
     c->out->b_count += bundle->is_b;
-    return check_seed(c, index);
+    return check_once(c, index);
 }
 
 static void check_circumstances(comparer *c) {

@@ -207,6 +207,41 @@ static void test_seeds(const kit *k) {
     CHECK_OK(omm_dir_remove(b2));
 }
 
+/* A run of a service, which says no seed: its bundle and copies of it, however many, are one run. */
+static void test_service_twice(const kit *k) {
+    char a[OMM_PATH_MAX], b[OMM_PATH_MAX], copy[OMM_PATH_MAX];
+    omm_comparison c;
+    kit_copy(a, k->dir);
+    change(a, "run.json", SEED_FROM, "\"seed\":null");
+    kit_copy(b, a);
+    change(b, "scenario.yaml", SETTING_FROM, SETTING_TO);
+    kit_copy(copy, b);
+    const char *dirs[] = {a, b, copy};
+    CHECK_OK(omm_compare(&c, dirs, 2));
+    omm_comparison_fini(&c);
+    CHECK_ERR(omm_compare(&c, dirs, 3), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), "the same run_id ") &&
+          strstr(omm_err_sentence(), "one run twice"));
+    omm_buf text;
+    char id[8 + 4 + 1] = "", other[sizeof id];
+    omm_buf_init(&text, BYTES_MAX);
+    kit_read(&text, copy, "run.json");
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    const char *at = strstr((const char *)text.data, "\"run_id\":\"");
+    CHECK(at != NULL);
+    if (at) memcpy(id, at + 2, sizeof id - 1); /* un_id":"0123 */
+    memcpy(other, id, sizeof id);
+    other[8] = id[8] == '0' ? '1' : '0';
+    change(copy, "run.json", id, other); /* another run */
+    CHECK_OK(omm_compare(&c, dirs, 3));
+    CHECK_EQ(c.b_count, 2);
+    omm_comparison_fini(&c);
+    omm_buf_fini(&text);
+    CHECK_OK(omm_dir_remove(a));
+    CHECK_OK(omm_dir_remove(b));
+    CHECK_OK(omm_dir_remove(copy));
+}
+
 /* A copy with another seed, its settings changed (is_b) and its losses lower by `by`. */
 static void run_of_seed(char dir[OMM_PATH_MAX], const kit *k, unsigned seed, bool is_b, double by) {
     char text[32];
@@ -460,6 +495,7 @@ int main(void) {
     memset(&k.judgement, 0, sizeof k.judgement);
     test_one_pair(&k);
     test_seeds(&k);
+    test_service_twice(&k);
     test_other_seeds(&k);
     test_no_interval(&k);
     test_few_clients(&k);

@@ -95,8 +95,8 @@ typedef struct omm_comparison {
     omm_arena arena;
 } omm_comparison;
 
-/* (count) 2 .. OMM_COMPARE_BUNDLES_MAX folders.  Errors: CONFIG (fewer or more than two settings; a seed twice on a
- * side), MISMATCH (not the same held-out items), NOT_FOUND, IO, FORMAT, NUMERIC, NOMEM, TOO_BIG; each names the bundle.
+/* (count) 2 .. OMM_COMPARE_BUNDLES_MAX folders.  Errors: CONFIG (fewer or more than two settings; a seed, or of
+ * a service a run_id, twice on a side), MISMATCH (not the same held-out items), NOT_FOUND, IO, FORMAT, NUMERIC, NOMEM, TOO_BIG; each names the bundle.
  * On error nothing is to be freed. */
 OMM_CHECKED omm_err omm_compare(omm_comparison *out, const char *const *dirs, size_t count);
 void omm_comparison_fini(omm_comparison *comparison);
