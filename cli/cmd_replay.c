@@ -146,7 +146,8 @@ static int run(omm_replay_options options, unsigned threads, const char *isa_nam
     omm_isa isa = OMM_ISA_SCALAR;
     omm_pool *pool = NULL;
     omm_compute compute = {0};
-    bool equal = false;
+    bool equal = false, is_bad = false;
+    options.is_bad = &is_bad;
     omm_err err = omm_isa_choose(&isa, isa_name ? isa_name : getenv("OMM_ISA"));
     if (err == OMM_OK) err = omm_pool_open(&pool, threads);
     if (err == OMM_OK) err = omm_compute_init(&compute, pool, isa);
@@ -155,7 +156,10 @@ static int run(omm_replay_options options, unsigned threads, const char *isa_nam
         err = eval ? evaluate(&equal, &options, json) : replay(&equal, &options, json);
     if (compute.k) omm_compute_fini(&compute);
     omm_pool_close(pool);
-    if (err != OMM_OK) return cli_fail("replay", err);
+    if (err != OMM_OK) {
+        const int code = cli_fail("replay", err);
+        return is_bad ? CLI_EXIT_FAILED : code;
+    }
     return equal ? CLI_EXIT_PASS : CLI_EXIT_FAILED;
 }
 
@@ -193,8 +197,9 @@ int cmd_replay(int argc, char **argv) {
         &count, &args, argc, argv, table,
         "replay BUNDLE --node NODE --round R [options], replay BUNDLE --eval [options]",
         "Train one submission of a bundle again, or judge its held-out items again, and compare\n"
-        "the bytes.  Exit 1 when they differ.  That the bundle is what was signed is not asked\n"
-        "here: verify it first.",
+        "the bytes.  Exit 1 when they differ, or a file of the bundle is not what it must be.  "
+        "That\n"
+        "the bundle is what was signed is not asked here: verify it first.",
         1, 1);
     if (code >= 0) return code;
     if (eval && (options.node || round != UINT64_MAX || options.steps_max)) {

@@ -181,11 +181,18 @@ typedef struct sim_evidence {
     omm_run_record run;
     omm_round_record *rounds;
     size_t round_count;
+    bool *is_bad; /* set by sim_evidence_about; NULL: nobody asks */
 } sim_evidence;
 
 /* Parse run.json and rounds.jsonl of a bundle.  Errors: NOT_FOUND, FORMAT, IO, NOMEM. */
 OMM_CHECKED omm_err sim_evidence_open(sim_evidence *evidence, const char *dir);
 void sim_evidence_close(sim_evidence *evidence);
+/* What came of reading `path` of the bundle: where that is not there, or not what it must be, the sentence names it, and it
+ * is the bundle's fault. */
+OMM_CHECKED omm_err sim_evidence_about(const sim_evidence *evidence, const char *path, omm_err err);
+/* Of `options`, with is_bad. */
+OMM_CHECKED omm_err sim_evidence_open_for(sim_evidence *evidence,
+                                          const omm_replay_options *options);
 
 /* The model and data that a bundle's scenario names, here: of a simulation all, of a service without its nodes' data, and without
  * the held-out file unless it is to judge.  Errors: as omm_run_open; NOT_FOUND says where they were looked for. */

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define STATES_PATH "eval/rounds.jsonl"
 #define EVAL_BYTES_MAX (256u << 20)
 #define ADAPTER_BYTES_MAX (1ull << 31)
 
@@ -33,12 +34,12 @@ static omm_err read_state(void *ud, float *values) {
     const omm_run_record *run = &j->evidence->run;
     omm_buf file;
     omm_buf_init(&file, ADAPTER_BYTES_MAX);
-    omm_err err =
-        omm_bundle_file_read(&file, j->evidence->dir, omm_bundle_path_adapter(j->state).text);
+    const omm_bundle_path path = omm_bundle_path_adapter(j->state);
+    omm_err err = omm_bundle_file_read(&file, j->evidence->dir, path.text);
     if (err == OMM_OK)
         err = omm_codec_decode(values, NULL, &run->codec_down, &run->layout, omm_buf_view(&file));
     omm_buf_fini(&file);
-    return err;
+    return sim_evidence_about(j->evidence, path.text, err);
 }
 
 /* ---- the first difference ---------------------------------------------------------------------- */
@@ -110,13 +111,15 @@ static void name_row(judge_again *j, const char *path, size_t line, const omm_ev
 static omm_err compare_lines(judge_again *j, const char *path, omm_bytes said, omm_bytes is) {
     omm_bytes *theirs = NULL, *mine = NULL;
     size_t their_count = 0, count = 0;
-    OMM_TRY(omm_evidence_lines(&theirs, &their_count, &j->arena, said, SIZE_MAX));
+    OMM_TRY(sim_evidence_about(
+        j->evidence, path, omm_evidence_lines(&theirs, &their_count, &j->arena, said, SIZE_MAX)));
     OMM_TRY(omm_evidence_lines(&mine, &count, &j->arena, is, SIZE_MAX));
     for (size_t i = 0; i < count && i < their_count; i++) {
         omm_eval_record a, b;
         j->result->rows++;
         if (omm_bytes_equal(theirs[i], mine[i])) continue;
-        OMM_TRY(omm_eval_record_parse(&a, &j->arena, theirs[i]));
+        OMM_TRY(
+            sim_evidence_about(j->evidence, path, omm_eval_record_parse(&a, &j->arena, theirs[i])));
         OMM_TRY(omm_eval_record_parse(&b, &j->arena, mine[i]));
         name_row(j, path, i + 1, &a, &b);
         return OMM_OK;
@@ -134,6 +137,7 @@ static omm_err repeat_rows(judge_again *j, const char *path, bool with_adapter) 
     omm_buf_init(&said, EVAL_BYTES_MAX);
     omm_buf_init(&is, EVAL_BYTES_MAX);
     omm_err err = omm_bundle_file_read(&said, j->evidence->dir, path);
+    err = sim_evidence_about(j->evidence, path, err);
     if (err == OMM_OK) err = j->evaluator.full(j->evaluator.ud, &is, with_adapter ? &values : NULL);
     if (err == OMM_OK) err = compare_lines(j, path, omm_buf_view(&said), omm_buf_view(&is));
     omm_buf_fini(&said);
@@ -151,9 +155,9 @@ static omm_err repeat_state(judge_again *j, size_t line, const omm_state_record 
     OMM_TRY(j->evaluator.sample(j->evaluator.ud, &items, &loss, &values));
     j->result->states++;
     if (items != said->items)
-        count_differs(j, "eval/rounds.jsonl", line, "items", said->items, items);
+        count_differs(j, STATES_PATH, line, "items", said->items, items);
     else if (loss != said->loss)
-        real_differs(j, "eval/rounds.jsonl", line, "loss", said->loss, loss);
+        real_differs(j, STATES_PATH, line, "loss", said->loss, loss);
     return OMM_OK;
 }
 
@@ -166,10 +170,13 @@ static bool is_kept(const sim_evidence *evidence, const omm_state_record *s) {
 static omm_err repeat_states(judge_again *j, omm_bytes text) {
     omm_bytes *lines = NULL;
     size_t count = 0;
-    OMM_TRY(omm_evidence_lines(&lines, &count, &j->arena, text, OMM_EVIDENCE_ROUNDS_MAX));
+    OMM_TRY(sim_evidence_about(
+        j->evidence, STATES_PATH,
+        omm_evidence_lines(&lines, &count, &j->arena, text, OMM_EVIDENCE_ROUNDS_MAX)));
     for (size_t i = 0; i < count && j->result->equal; i++) {
         omm_state_record said;
-        OMM_TRY(omm_state_record_parse(&said, lines[i]));
+        OMM_TRY(
+            sim_evidence_about(j->evidence, STATES_PATH, omm_state_record_parse(&said, lines[i])));
         if (is_kept(j->evidence, &said))
             OMM_TRY(repeat_state(j, i + 1, &said));
         else
@@ -183,9 +190,10 @@ static omm_err repeat_all(judge_again *j) {
     OMM_TRY(repeat_rows(j, "eval/before.jsonl", false));
     OMM_TRY(repeat_rows(j, "eval/after.jsonl", true));
     if (!j->result->equal) return OMM_OK;
-    if (j->progress) j->progress(j->ud, "eval/rounds.jsonl");
+    if (j->progress) j->progress(j->ud, STATES_PATH);
     omm_buf_init(&text, EVAL_BYTES_MAX);
-    omm_err err = omm_bundle_file_read(&text, j->evidence->dir, "eval/rounds.jsonl");
+    omm_err err = omm_bundle_file_read(&text, j->evidence->dir, STATES_PATH);
+    err = sim_evidence_about(j->evidence, STATES_PATH, err);
     if (err == OMM_OK) err = repeat_states(j, omm_buf_view(&text));
     omm_buf_fini(&text);
     return err;
@@ -259,7 +267,7 @@ static omm_err judge(omm_reevaluate_result *result, const sim_evidence *evidence
 omm_err omm_reevaluate(omm_reevaluate_result *result, const omm_replay_options *options) {
     sim_evidence evidence;
     sim_setup setup = {0};
-    OMM_TRY(sim_evidence_open(&evidence, options->bundle));
+    OMM_TRY(sim_evidence_open_for(&evidence, options));
     omm_err err = sim_replay_setup(&setup, &evidence, options, true);
     if (err == OMM_OK) err = judge(result, &evidence, &setup, options);
     if (setup.run) sim_setup_close(&setup);

@@ -75,6 +75,20 @@ void sim_evidence_close(sim_evidence *evidence) {
     *evidence = (sim_evidence){0};
 }
 
+omm_err sim_evidence_about(const sim_evidence *evidence, const char *path, omm_err err) {
+    if (err == OMM_OK || err == OMM_ERR_NOMEM || err == OMM_ERR_IO) return err;
+    if (evidence->is_bad) *evidence->is_bad = true;
+    return omm_raise(err, "%s: %.300s", path, omm_err_sentence());
+}
+
+omm_err sim_evidence_open_for(sim_evidence *evidence, const omm_replay_options *options) {
+    const omm_err err = sim_evidence_open(evidence, options->bundle);
+    evidence->is_bad = options->is_bad;
+    if (err != OMM_OK && err != OMM_ERR_NOT_FOUND && err != OMM_ERR_TOO_BIG) /* a folder's name */
+        return sim_evidence_about(evidence, options->bundle, err);
+    return err;
+}
+
 /* NULL: that round accepted nothing of the node. */
 static const omm_round_accepted *accepted_of(const sim_evidence *evidence, const omm_digest *node,
                                              uint32_t round) {
@@ -91,11 +105,9 @@ static omm_err check_signed(const sim_evidence *evidence, const omm_digest *node
     const omm_round_accepted *accepted = accepted_of(evidence, node, round);
     const omm_digest signer = omm_key_id(&envelope->key), is = omm_hash(file);
     if (!omm_digest_equal(&signer, node))
-        return omm_raise(OMM_ERR_REFUSED_KEY, "%s is not signed by its node",
-                         omm_bundle_path_submission(round, node).text);
+        return omm_raise(OMM_ERR_REFUSED_KEY, "is not signed by its node");
     if (accepted && !omm_digest_equal(&accepted->submission, &is))
-        return omm_raise(OMM_ERR_DIGEST, "%s is not the submission that round %u accepted",
-                         omm_bundle_path_submission(round, node).text, round);
+        return omm_raise(OMM_ERR_DIGEST, "is not the submission that round %u accepted", round);
     return OMM_OK;
 }
 
@@ -104,14 +116,15 @@ static omm_err read_manifest(omm_submission *out, omm_arena *arena, const sim_ev
                              const omm_digest *node, uint32_t round) {
     omm_buf file;
     omm_buf_init(&file, OMM_ENVELOPE_BYTES_MAX);
-    omm_err err = read_file(&file, evidence, omm_bundle_path_submission(round, node).text);
+    const omm_bundle_path path = omm_bundle_path_submission(round, node);
+    omm_err err = read_file(&file, evidence, path.text);
     omm_envelope envelope;
     if (err == OMM_OK)
         err = omm_envelope_open_as(&envelope, OMM_CONTEXT_SUBMISSION, omm_buf_view(&file));
     if (err == OMM_OK) err = check_signed(evidence, node, round, &envelope, omm_buf_view(&file));
     if (err == OMM_OK) err = omm_submission_decode(out, envelope.payload, arena);
     omm_buf_fini(&file);
-    return err;
+    return sim_evidence_about(evidence, path.text, err);
 }
 
 /* --- one round of the chain ------------------------------------------------------------------- */
@@ -158,13 +171,14 @@ static omm_err load_start(omm_digest *digest, chain *c, uint32_t round) {
     omm_buf_init(&file, REPLAY_FILE_BYTES_MAX);
     const sim_evidence *evidence = c->job->evidence;
     const uint32_t begins = omm_round_begins(&evidence->rounds[round]);
-    omm_err err = read_file(&file, evidence, omm_bundle_path_adapter(begins).text);
+    const omm_bundle_path path = omm_bundle_path_adapter(begins);
+    omm_err err = read_file(&file, evidence, path.text);
     *digest = omm_hash(omm_buf_view(&file));
     if (err == OMM_OK)
         err = omm_codec_decode(c->start, NULL, &evidence->run.codec_down, &c->layout,
                                omm_buf_view(&file));
     omm_buf_fini(&file);
-    return err;
+    return sim_evidence_about(evidence, path.text, err);
 }
 
 /* The first step whose digest differs from the manifest's, 1-based; 0 when none does. */
@@ -316,10 +330,11 @@ static omm_err explain(chain *c, const omm_submission *manifest, omm_bytes mine,
     const omm_codec *codec = &c->job->evidence->run.codec_up;
     omm_buf file;
     omm_buf_init(&file, REPLAY_FILE_BYTES_MAX);
-    const char *path = omm_bundle_path_payload(&manifest->payload.digest).text;
-    omm_err err = read_file(&file, c->job->evidence, path);
+    const omm_bundle_path path = omm_bundle_path_payload(&manifest->payload.digest);
+    omm_err err = read_file(&file, c->job->evidence, path.text);
     if (err == OMM_OK)
         err = omm_codec_decode(c->other, NULL, codec, &c->layout, omm_buf_view(&file));
+    err = sim_evidence_about(c->job->evidence, path.text, err);
     if (err == OMM_OK) err = omm_codec_decode(c->trained, NULL, codec, &c->layout, mine);
     if (err == OMM_OK) find_element(result, &c->layout, c->other, c->trained);
     omm_buf_fini(&file);
@@ -560,7 +575,7 @@ static omm_err check_own(const sim_evidence *evidence, const omm_replay_options 
 
 omm_err omm_replay(omm_replay_result *result, const omm_replay_options *options) {
     sim_evidence evidence;
-    OMM_TRY(sim_evidence_open(&evidence, options->bundle));
+    OMM_TRY(sim_evidence_open_for(&evidence, options));
     sim_setup setup = {0};
     sim_replay job = {.evidence = &evidence,
                       .round = options->round,

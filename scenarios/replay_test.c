@@ -146,6 +146,8 @@ static void open_compute(omm_pool **pool, omm_compute *compute) {
     CHECK_OK(omm_compute_init(compute, *pool, isa));
 }
 
+static bool s_is_bad; /* the error was one of the bundle */
+
 static omm_err replay(omm_replay_result *result, const char *node, uint32_t round, uint32_t steps) {
     omm_pool *pool = NULL;
     omm_compute compute;
@@ -155,7 +157,9 @@ static omm_err replay(omm_replay_result *result, const char *node, uint32_t roun
                                   .node = node,
                                   .round = round,
                                   .steps_max = steps,
-                                  .compute = &compute};
+                                  .compute = &compute,
+                                  .is_bad = &s_is_bad};
+    s_is_bad = false;
     omm_err err = omm_replay(result, &options);
     omm_compute_fini(&compute);
     omm_pool_close(pool);
@@ -224,7 +228,8 @@ static omm_err judge_again(omm_reevaluate_result *result) {
     omm_compute compute;
     open_compute(&pool, &compute);
     const omm_replay_options options = {
-        .bundle = s_bundle, .base_dir = s_base, .compute = &compute};
+        .bundle = s_bundle, .base_dir = s_base, .compute = &compute, .is_bad = &s_is_bad};
+    s_is_bad = false;
     const omm_err err = omm_reevaluate(result, &options);
     omm_compute_fini(&compute);
     omm_pool_close(pool);
@@ -630,6 +635,67 @@ static void test_other_data_is_refused(void) {
     memcpy(s_base, good_base, sizeof s_base);
 }
 
+/* Without its last bytes, or not there at all: a file that is read is named, and it is the bundle's fault. */
+static void fault(const char *file, bool judges) {
+    omm_replay_result result;
+    omm_reevaluate_result judged;
+    char path[OMM_PATH_MAX * 2];
+    omm_buf was;
+    get_file(&was, file);
+    snprintf(path, sizeof path, "%s/%s", s_bundle, file);
+    for (int i = 0; i < 2; i++) {
+        if (i == 0) put_file(file, omm_bytes_of(was.data, was.size - 1));
+        if (i == 1) CHECK_EQ(unlink(path), 0);
+        const omm_err err = judges ? judge_again(&judged) : replay(&result, "cafe-02", 0, 0);
+        const bool is_run = strcmp(file, "run.json") == 0 || strcmp(file, "rounds.jsonl") == 0;
+        CHECK(err != OMM_OK);
+        CHECK(strstr(omm_err_sentence(), file) != NULL);
+        CHECK_EQ(s_is_bad, i == 0 || !is_run); /* without these it is no bundle */
+    }
+    put_file(file, omm_buf_view(&was));
+    omm_buf_fini(&was);
+}
+
+static void test_faults(void) {
+    sim_evidence evidence;
+    omm_replay_result result;
+    CHECK_OK(sim_evidence_open(&evidence, s_bundle));
+    const omm_digest id = evidence.rounds[0].accepted[0].node,
+                     next = evidence.rounds[0].accepted[1].node;
+    const omm_bundle_path own = omm_bundle_path_submission(0, &id);
+    const omm_bundle_path later = omm_bundle_path_submission(1, &id);
+    const omm_bundle_path others = omm_bundle_path_submission(0, &next);
+    const char *name = NULL;
+    for (size_t i = 0; i < evidence.run.node_count; i++)
+        if (omm_digest_equal(&evidence.run.nodes[i].id, &id)) name = evidence.run.nodes[i].name;
+    CHECK(name != NULL);
+    omm_buf was, is;
+    get_file(&was, own.text);
+    get_file(&is, later.text);
+    put_file(own.text, omm_buf_view(&is));
+    CHECK_ERR(replay(&result, name, 0, 0), OMM_ERR_DIGEST);
+    CHECK(s_is_bad && strstr(omm_err_sentence(), own.text) &&
+          strstr(omm_err_sentence(), "is not the submission that round 0 accepted"));
+    omm_buf_fini(&is);
+    get_file(&is, others.text);
+    put_file(own.text, omm_buf_view(&is));
+    CHECK_ERR(replay(&result, name, 0, 0), OMM_ERR_REFUSED_KEY);
+    CHECK(s_is_bad && strstr(omm_err_sentence(), "is not signed by its node"));
+    put_file(own.text, omm_buf_view(&was));
+    CHECK_OK(replay(&result, name, 0, 0));
+    CHECK(!s_is_bad);
+    CHECK_ERR(replay(&result, "nobody", 0, 0), OMM_ERR_NOT_FOUND);
+    CHECK(!s_is_bad); /* asked wrongly */
+    omm_buf_fini(&is);
+    omm_buf_fini(&was);
+    sim_evidence_close(&evidence);
+    static const char *const judged[] = {"eval/before.jsonl", "eval/after.jsonl",
+                                         "eval/rounds.jsonl", "adapters/r002.bin", "run.json"};
+    for (size_t i = 0; i < sizeof judged / sizeof judged[0]; i++) fault(judged[i], true);
+    fault("adapters/r000.bin", false);
+    fault("rounds.jsonl", false);
+}
+
 /* As a service's two volunteers may be called: no run of its own is taken for one of them. */
 static void test_two_of_one_name(void) {
     static const char from[] = "\"name\":\"studio-02\"", to[] = "\"name\":\"cafe-02\"";
@@ -666,6 +732,7 @@ int main(void) {
     test_identical();
     test_judged_again();
     test_two_of_one_name();
+    test_faults();
     test_names_the_step();
     test_names_the_claim();
     test_names_tensor_and_element();

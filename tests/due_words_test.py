@@ -109,6 +109,12 @@ found.check(f"first difference: run.json, test.cut: in the bundle {cut['cut'] + 
 said = json.loads(run("replay", work / "again", "--eval", "--data", work, "--json", code=1).stdout)
 found.check((said["verified"], said["equal"], said["path"], said["what"]) == (False, False, "run.json", "test.cut"), said)
 agreed.write_text(was)
+# A file that is cut off is the bundle's fault, as it is to verify, and no trouble to try again.
+was = (rows := work / "again/eval/after.jsonl").read_bytes()
+rows.write_bytes(was[:-1])
+done = run("replay", work / "again", "--eval", "--data", work, code=1)
+found.check("replay: eval/after.jsonl: the last line has no newline\n" in done.stderr, done.stderr)
+rows.write_bytes(was)
 # A held-out item that is there twice counts twice: simulate, a service that begins (not one that goes on), and train say so.
 items = (work / "test.jsonl").read_text().splitlines(keepends=True)
 (work / "twice.jsonl").write_text("".join([*items[:4], items[1], items[5], items[1]]))

@@ -34,6 +34,9 @@ typedef struct omm_replay_options {
     void (*progress)(void *ud, uint32_t round, uint32_t step, uint32_t steps);
     void (*judging)(void *ud, const char *path); /* that is repeated now; may be NULL */
     void *ud;
+    /* Set where an error is the bundle's: a file of it that is missing, or not what it must be, which the sentence names.  It has
+     * failed then, and trying again gives no other answer.  May be NULL. */
+    bool *is_bad;
 } omm_replay_options;
 
 typedef struct omm_replay_result {
