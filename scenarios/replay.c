@@ -372,7 +372,7 @@ static omm_err encode_and_compare(chain *c, const omm_submission *manifest,
 static omm_err replay_round(chain *c, uint32_t round, omm_replay_result *result) {
     omm_arena arena;
     omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
-    omm_submission manifest;
+    omm_submission manifest = {0};
     omm_digest start;
     omm_err err = read_manifest(&manifest, &arena, c->job->evidence, &c->job->node, round);
     if (err == OMM_OK) err = load_start(&start, c, round);
