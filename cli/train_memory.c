@@ -34,10 +34,10 @@ static omm_err held_out_bytes(uint64_t *out, const train_run *r, const omm_gguf 
                           .lodger = true};
     o.session.positions_max = room.positions_max;
     OMM_TRY(omm_plan_make(&plan, gguf, NULL, 0, &o));
-    const uint64_t adapter = r->args.full ? 0 : r->plan.parameters * sizeof(float);
-    const uint64_t cache = omm_huge_taken(room.workers * room.seats * plan.cache);
+    const uint64_t cache = room.workers * room.seats * plan.cache;
     const uint64_t items = 2 * omm_dataset_count(r->eval) * sizeof *r->items;
-    *out = room.workers * plan.work + cache + adapter + items;
+    *out = room.workers * (plan.work + r->plan.judging) + omm_huge_taken(cache + r->plan.judged) +
+           items;
     return OMM_OK;
 }
 

@@ -1,5 +1,6 @@
 /* adapter.c - packing a LoRA adapter for the graph. */
 #include "adapter_internal.h"
+#include "graph.h"
 
 #include "omm/bytes.h"
 #include "omm/mem.h"
@@ -208,6 +209,52 @@ static omm_digest digest_of(const omm_adapter *adapter) {
         }
     }
     return omm_hasher_final(&h);
+}
+
+/* ---- planning -------------------------------------------------------------------------------- */
+
+uint64_t adapter_padded(uint64_t n) {
+    return (n + OMM_STRIP - 1) / OMM_STRIP * OMM_STRIP;
+}
+
+/* Rows of A of all targets of a layer with this input; *d_in stays where there are none. */
+static uint64_t rows_of(const omm_lora *lora, uint32_t layer, adapter_input input, uint64_t *d_in) {
+    uint64_t rows = 0;
+    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
+        const ptrdiff_t index = omm_lora_find_index(lora, layer, (omm_lora_target)t);
+        if (index < 0 || adapter_input_of((omm_lora_target)t) != input) continue;
+        rows += lora->tensors[index].rows;
+        *d_in = lora->tensors[index].cols;
+    }
+    return rows;
+}
+
+uint64_t omm_adapter_bytes(const omm_lora *lora) {
+    uint64_t values = 0;
+    for (uint32_t layer = 0; layer < lora->shape.layer_count; layer++) {
+        for (unsigned i = 0; i < ADAPTER_INPUT_COUNT; i++) {
+            uint64_t d_in = 0;
+            const uint64_t rows = rows_of(lora, layer, (adapter_input)i, &d_in);
+            values += adapter_padded(rows) * adapter_padded(d_in);
+        }
+        for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
+            const ptrdiff_t index = omm_lora_find_index(lora, layer, (omm_lora_target)t);
+            if (index < 0) continue;
+            const omm_lora_tensor *b = &lora->tensors[index + 1];
+            values += adapter_padded(b->rows) * adapter_padded(b->cols);
+        }
+    }
+    return values * sizeof(float) + lora->shape.layer_count * sizeof(adapter_layer);
+}
+
+uint64_t omm_adapter_batch_bytes(const omm_lora *lora, size_t tokens) {
+    uint64_t most = 0, d_in = 0;
+    for (uint32_t layer = 0; layer < lora->shape.layer_count; layer++)
+        for (unsigned i = 0; i < ADAPTER_INPUT_COUNT; i++) {
+            const uint64_t rows = rows_of(lora, layer, (adapter_input)i, &d_in);
+            if (rows > most) most = rows;
+        }
+    return tokens * (most * sizeof(float) + GRAPH_TERMS_PER_ROW * sizeof(omm_linear_term));
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */

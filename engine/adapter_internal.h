@@ -31,5 +31,7 @@ struct omm_adapter {
 };
 
 adapter_input adapter_input_of(omm_lora_target target);
+/* Rows, or values of a row, as packed: whole strips. */
+uint64_t adapter_padded(uint64_t n);
 
 #endif

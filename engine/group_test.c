@@ -5,6 +5,7 @@
 #include "tiny_model.h"
 
 #include "omm/mem.h"
+#include "omm/mem_count.h"
 #include "omm/prefix.h"
 #include "omm/session.h"
 #include "omm_test.h"
@@ -236,6 +237,39 @@ static void adapters(const rig *r, const omm_compute *c) {
     y = omm_adapter_digest(r->adapter[0]);
     CHECK(!omm_digest_equal(&x, &y));
     omm_adapter_close(other);
+}
+
+static bool is_about(uint64_t taken, uint64_t planned) { /* the heap rounds up */
+    return planned <= taken && taken <= planned + planned / 64 + 4096;
+}
+
+/* A plan counts whole strips, however low the rank, and what a batch takes for an adapter in each session's group. */
+static void planned(const rig *r, const omm_compute *c) {
+    static const struct {
+        uint32_t rank, targets;
+    } cases[] = {{1, OMM_LORA_ALL_TARGETS},
+                 {16, 1u << OMM_LORA_Q},
+                 {40, 1u << OMM_LORA_V | 1u << OMM_LORA_Q | 1u << OMM_LORA_DOWN}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const omm_lora_spec spec = {cases[i].rank, 6.0f, cases[i].targets};
+        const omm_rng rng = omm_rng_init(&(omm_seed){{1}}, OMM_PURPOSE_TEST, 0, 0);
+        omm_lora lora;
+        omm_adapter *a = NULL;
+        omm_session *s = NULL;
+        CHECK_OK(omm_lora_init_random(&lora, &spec, &r->model.lora_shape, &rng));
+        for (size_t j = 0; j < lora.value_count; j++) lora.values[j] += 0x1.234566p-3f;
+        size_t before = omm_mem_bytes();
+        CHECK_OK(omm_adapter_open(&a, &r->model, &lora, 1.0f));
+        CHECK(is_about(omm_mem_bytes() - before, omm_adapter_bytes(&lora)));
+        CHECK_OK(omm_session_open(&s, c, &r->model, NULL, NULL));
+        before = omm_mem_bytes();
+        CHECK_OK(omm_session_set_adapters(s, (const omm_adapter *[]){a}, 1));
+        const uint64_t tokens = omm_session_options_default().batch_max;
+        CHECK(is_about(omm_mem_bytes() - before, omm_adapter_batch_bytes(&lora, tokens)));
+        omm_session_close(s);
+        omm_adapter_close(a);
+        omm_lora_fini(&lora);
+    }
 }
 
 /* Pairs that share an input may differ in scale: half the scale is half of B, to the bit. */
@@ -558,6 +592,7 @@ int main(void) {
     CHECK_OK(omm_compute_init(&c, NULL, isa));
     rig_open(&r, OMM_FORMAT_Q8_0);
     adapters(&r, &c);
+    planned(&r, &c);
     mixed_scales(&r, &c);
     mixed_scales_weighed(&r, &c);
     stopped_become(&r, &c);

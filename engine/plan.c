@@ -30,10 +30,6 @@ typedef struct planner {
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-static uint64_t strips_of(uint64_t n) {
-    return (n + OMM_STRIP - 1) / OMM_STRIP * OMM_STRIP;
-}
-
 /* The type that has all values of the matrix which this tensor is packed into: A of layers with one input are one
  * matrix, and if their types differ only F32 surely has them all. */
 static omm_ggml_type packed_type(const omm_gguf *adapter, const omm_gguf_tensor *t) {
@@ -56,11 +52,12 @@ static omm_ggml_type packed_type(const omm_gguf *adapter, const omm_gguf_tensor 
 /* As omm_adapter_open packs the values that a file's tensor has: those of other quantised types have no exact form
  * of 16 bits. */
 static uint64_t packed_bytes(const omm_gguf *adapter, const omm_gguf_tensor *t) {
-    const uint64_t values = strips_of(t->dims[0]) * strips_of(t->dims[1]);
+    const uint64_t values = adapter_padded(t->dims[0]) * adapter_padded(t->dims[1]);
     switch (packed_type(adapter, t)) {
     case OMM_GGML_F16:
     case OMM_GGML_BF16: return 2 * values;
-    case OMM_GGML_Q8_0: return omm_rows_stride(OMM_GGML_Q8_0, t->dims[0]) * strips_of(t->dims[1]);
+    case OMM_GGML_Q8_0:
+        return omm_rows_stride(OMM_GGML_Q8_0, t->dims[0]) * adapter_padded(t->dims[1]);
     default: return sizeof(float) * values;
     }
 }

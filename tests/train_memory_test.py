@@ -74,6 +74,20 @@ def sixteen_bytes(folder, model):
     check(grown < allowed, f"rank {low} to {high}: the peak grows by {grown}, not by at most {allowed}")
 
 
+def judged_adapter(folder, model):
+    """An evaluation packs the adapter: of cores the halves too, of a low rank whole strips of 16; each worker has room for what a batch of 256
+    takes of it."""
+    data = one_example(folder, 64)
+
+    def held_out(*options):
+        return memory(model, data, "--eval", data, "--new-tokens", 0, "-t", 2, *options)["held_out_bytes"]
+
+    both, core = held_out("--rank", 64), held_out("--rank", 64, "--parts", "core")
+    check(both == core, f"held-out data with cores of rank 64: {core}, with both halves {both}")
+    low, high = (held_out("--targets", "v", "--rank", rank) for rank in (1, 16))
+    check(high - low == 2 * 256 * 15 * 4, f"held-out data with rank 1 and 16, in one strip: {low}, {high}")
+
+
 def chats(folder, size):
     """A file of so many bytes, of long lines: the index is 24 bytes a line."""
     data = folder / f"chats-{size}.jsonl"
@@ -166,6 +180,7 @@ with tempfile.TemporaryDirectory(prefix="omm-train-memory-") as name:
         linear_in_length(place, synth)
         never_all_logits(synth)
         sixteen_bytes(place, synth)
+        judged_adapter(place, synth)
         streamed(place, 5 * MB, 4, "--stream")
         one_base_for_all(place)
 for failure in failures:

@@ -3,8 +3,10 @@
 
 #include "batch.h"
 #include "full_internal.h"
+#include "omm/adapter.h"
 #include "omm/compute.h"
 #include "omm/lora.h"
+#include "omm/session.h"
 #include "trainer_internal.h"
 #include "update.h"
 
@@ -160,6 +162,10 @@ static omm_err plan_of(omm_train_plan *out, const planner *p, size_t rows, size_
         .checkpoint = checkpoint_bytes(p),
         .reader = p->reading,
         .cache = 1};
+    if (!o->full) {
+        out->judged = omm_adapter_bytes(&p->lora);
+        out->judging = omm_adapter_batch_bytes(&p->lora, omm_session_options_default().batch_max);
+    }
     const uint64_t held = out->adapter + out->optimizer;
     const uint64_t passing = out->activations + out->logits + out->work + out->checkpoint;
     const uint64_t writing = kept_bytes(&sizes) + out->work + writing_bytes(p);

@@ -15,7 +15,7 @@ void *omm_alloc(size_t count, size_t size);
 void *omm_alloc_aligned(size_t count, size_t size);
 void omm_free(void *ptr);
 
-/* Zeroed memory for large arrays that are read in one go, 64-byte aligned: from 32 KiB on it lies in
+/* Zeroed memory for large arrays that are read in one go, 64-byte aligned: from 16 KiB on it lies in
  * memory for which the system is asked for large pages.  What is freed may go back to the system
  * only with its neighbours.  NULL when out of memory.  Free with omm_free_huge and the same number
  * of bytes; NULL is allowed. */

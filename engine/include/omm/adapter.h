@@ -25,6 +25,10 @@ typedef struct omm_adapter omm_adapter;
 OMM_CHECKED omm_err omm_adapter_open(omm_adapter **out, const omm_model *model,
                                      const omm_lora *lora, float scale);
 void omm_adapter_close(omm_adapter *adapter);
+/* For plans of memory: what omm_adapter_open takes for an adapter of this layout, all values in F32, and what a session
+ * takes for it beside that, with batches of so many tokens.  Its values are not read. */
+uint64_t omm_adapter_bytes(const omm_lora *lora);
+uint64_t omm_adapter_batch_bytes(const omm_lora *lora, size_t tokens);
 /* BLAKE2b-256 of values, shapes and scale. */
 omm_digest omm_adapter_digest(const omm_adapter *adapter);
 

@@ -52,6 +52,8 @@ typedef struct omm_train_plan {
     uint64_t adapter, optimizer, activations, logits, work, checkpoint, writing, reader; /* bytes */
     uint64_t total; /* their sum */
     uint64_t cache; /* of `reader`, for omm_trainer_options: at least 1 */
+    /* Not of the total: what an evaluation takes for the adapter, and each of its workers; 0 with `full`. */
+    uint64_t judged, judging;
 } omm_train_plan;
 
 /* Errors: CONFIG (recipe), NOT_FOUND (no examples), NOMEM. */
