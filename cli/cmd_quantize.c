@@ -160,7 +160,8 @@ int cmd_quantize(int argc, char **argv) {
     cli_list keep = {0};
     char types[256], summary[1024];
     const cli_option options[] = {
-        {"keep", 0, CLI_LIST, &keep, "PATTERN=TYPE", "tensors so named get TYPE; may be repeated"},
+        {"keep", 0, CLI_LIST, &keep, "PATTERN=TYPE",
+         "tensors so named get TYPE; may be repeated, and the first that names one counts"},
         {"pure", 0, CLI_FLAG, &q.options.pure, NULL,
          "all matrices of TYPE, the output too; not of a mix"},
         {"threads", 't', CLI_COUNT, &q.threads, "N", "threads; all processors by default"},

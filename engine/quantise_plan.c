@@ -231,11 +231,18 @@ static omm_ggml_type mixed(const plan *p, const char *name) {
     return p->is_70b && is_few && ends_with(name, VALUE) ? OMM_GGML_Q5_K : type;
 }
 
+/* The first `keep` that names the tensor; keep_count where none does. */
+static unsigned rule_of(const plan *p, const omm_gguf_tensor *t) {
+    unsigned i = 0;
+    while (i < p->keep_count && fnmatch(p->keep[i].pattern, t->name, 0) != 0) i++;
+    return i;
+}
+
 static omm_ggml_type wanted(const plan *p, const omm_gguf_tensor *t) {
     const omm_ggml_type type = p->recipe->type;
     if (stays_f32(t)) return OMM_GGML_F32;
-    for (unsigned i = 0; i < p->keep_count; i++)
-        if (fnmatch(p->keep[i].pattern, t->name, 0) == 0) return p->keep[i].type;
+    const unsigned rule = rule_of(p, t);
+    if (rule < p->keep_count) return p->keep[rule].type;
     if (!p->pure && has_few_bits(type)) {
         if (strcmp(t->name, p->logits) == 0) return OMM_GGML_Q6_K;
         const bool ternary = type == OMM_GGML_TQ1_0 || type == OMM_GGML_TQ2_0;
@@ -257,17 +264,25 @@ static omm_err refuse_adapter(const omm_gguf *in) {
     return omm_raise(OMM_ERR_UNSUPPORTED, "this is an adapter; only models are quantised");
 }
 
-/* A pattern that nothing has is a mistake, which would show only as a worse model. */
+/* A pattern that nothing has is a mistake, which would show only as a worse model; so is one that others leave nothing. */
 static omm_err check_keep(const plan *p, const omm_gguf *in) {
     for (unsigned i = 0; i < p->keep_count; i++) {
-        bool found = false;
-        for (size_t j = 0; j < in->tensor_count && !found; j++)
-            found = !stays_f32(&in->tensors[j]) &&
-                    fnmatch(p->keep[i].pattern, in->tensors[j].name, 0) == 0;
+        bool found = false, counts = false;
+        for (size_t j = 0; j < in->tensor_count && !counts; j++) {
+            const omm_gguf_tensor *t = &in->tensors[j];
+            if (stays_f32(t) || fnmatch(p->keep[i].pattern, t->name, 0) != 0) continue;
+            found = true;
+            counts = rule_of(p, t) == i;
+        }
         if (!found)
             return omm_raise(OMM_ERR_CONFIG,
                              "no matrix of this model is named '%s'; it has, for example, '%s'",
                              p->keep[i].pattern, p->logits);
+        if (!counts)
+            return omm_raise(OMM_ERR_CONFIG,
+                             "'%s' changes nothing: patterns before it name all of its matrices, "
+                             "and the first that names one counts",
+                             p->keep[i].pattern);
     }
     return OMM_OK;
 }

@@ -353,6 +353,9 @@ static void refusals(void) {
     const omm_quantise_options other = {
         .type = "Q4_0", .keep = {"*=Q8_0", "blk.99.*=Q8_0"}, .keep_count = 2};
     refused(&other, OMM_ERR_CONFIG, "no matrix of this model is named 'blk.99.*'; it has");
+    const omm_quantise_options late = {
+        .type = "Q4_0", .keep = {"blk.*=Q8_0", "*=F16", "blk.1.*=F32"}, .keep_count = 3};
+    refused(&late, OMM_ERR_CONFIG, "'blk.1.*' changes nothing: patterns before it name all of");
     const float was = s_values[2 * COLS + 7];
     s_values[2 * COLS + 7] = NAN;
     write_model(at("in.gguf"), true, NULL);

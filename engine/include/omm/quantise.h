@@ -2,7 +2,8 @@
  *
  * Which type a tensor gets, the first rule that applies:
  *   1. one dimension, or a name ending in _norm.weight or with ffn_gate_inp in it: F32
- *   2. the first `keep` pattern that matches its name: the type given there
+ *   2. the first `keep` pattern that matches its name: the type given there (one that is the first of no matrix is
+ *      refused)
  *   3. TYPE of 6 bits a weight or fewer, unless `pure`: the matrix that makes the logits (output.weight, or
  *      token_embd.weight where there is none) gets Q6_K; beside TQ1_0 and TQ2_0 token_embd.weight gets
  *      Q4_K.  Errors there reach every token directly.
