@@ -75,10 +75,15 @@ void sim_evidence_close(sim_evidence *evidence) {
     *evidence = (sim_evidence){0};
 }
 
-omm_err sim_evidence_about(const sim_evidence *evidence, const char *path, omm_err err) {
+static omm_err about(bool *is_bad, const char *path, omm_err err) {
     if (err == OMM_OK || err == OMM_ERR_NOMEM || err == OMM_ERR_IO) return err;
-    if (evidence->is_bad) *evidence->is_bad = true;
+    if (is_bad) *is_bad = true;
+    if (strstr(omm_err_sentence(), path)) return err; /* has been said */
     return omm_raise(err, "%s: %.300s", path, omm_err_sentence());
+}
+
+omm_err sim_evidence_about(const sim_evidence *evidence, const char *path, omm_err err) {
+    return about(evidence->is_bad, path, err);
 }
 
 omm_err sim_evidence_open_for(sim_evidence *evidence, const omm_replay_options *options) {
@@ -516,7 +521,8 @@ static omm_err open_setup(sim_setup *setup, const omm_replay_options *options,
                                     .model = options->model,
                                     .skip_test = own && !judges,
                                     .compute = options->compute};
-    OMM_TRY(omm_bundle_file_find(scenario, NULL, options->bundle, "scenario.yaml"));
+    OMM_TRY(about(options->is_bad, "scenario.yaml",
+                  omm_bundle_file_find(scenario, NULL, options->bundle, "scenario.yaml")));
     const omm_err err = sim_setup_open(setup, &open);
     if (err != OMM_ERR_NOT_FOUND) return err;
     return omm_raise(err,
