@@ -196,9 +196,10 @@ static bool is_help(const char *arg, const cli_option *options) {
 
 enum { OPTIONS_MAX = 128 };
 
-/* What a command is about (a file, a key, a text), not how it is done. */
+/* What a command is about (a file, a key, a text, a list in one argument), not how it is done. */
 static bool is_subject(const cli_option *o) {
-    static const char *const values[] = {"KEY", "HEX", "TEXT", "NODE", "URL"};
+    static const char *const values[] = {"KEY", "HEX",  "TEXT", "NODE",
+                                         "URL", "LIST", "A,B",  "1,2,3"};
     for (size_t i = 0; o->kind == CLI_STR && o->value && i < sizeof values / sizeof values[0]; i++)
         if (strcmp(o->value, values[i]) == 0) return true;
     return is_of_path(o);

@@ -19,6 +19,9 @@ static omm_err load_all(starts *s, train_run *r) {
     for (uint32_t i = 0; i < r->args.start.count; i++) {
         char path[OMM_PATH_MAX];
         OMM_TRY(loaded_split_scale(path, &s->weights[i], r->args.start.items[i], "--start"));
+        if (s->weights[i] == 0.0f)
+            return omm_raise(OMM_ERR_USAGE, "--start %s: with a weight of 0 it changes nothing",
+                             r->args.start.items[i]);
         OMM_TRY(omm_lora_load_file(&s->parts[i], path, &shape));
         s->pointers[i] = &s->parts[i];
         s->count++;

@@ -65,6 +65,7 @@ refused(["chat", "-m", MODEL], "HOME is not set, so there is no place for notes.
 refused(["chat", "-m", MODEL, "--notes", "docs"], "--notes .*docs is no regular file", stdin="Hi\n")
 for args in ([*GENERATE, "x"], CHAT, ["serve", "-m", MODEL], ["logits", "-m", MODEL, "--ids", "1"], ["perplexity", "-m", MODEL, "-f", "README.md"]):
     refused([*args, "--any-base"], "--any-base: together with --lora FILE")
+refused(["train", "-m", MODEL, "-d", MODEL.parent / "test.jsonl", "--dry-run", "--start", "a=b.gguf=0"], "--start a=b.gguf=0: with a weight of 0 it changes nothing")
 refused(["train", "-m", MODEL, "-d", MODEL.parent / "test.jsonl", "--dry-run", "--any-base"], "--any-base needs --start FILE")
 for more, says in (([], "which text"), (["-f", "/nowhere"], "/nowhere"), (["-f", "README.md", "--window", 1], "--window 1"),
                    (["-f", "README.md", "--window", 0], "--window N: '0'; accepted: a whole number from 1"),
@@ -79,9 +80,11 @@ for args, option in ((["synth", "tiny-llama", "/nowhere/x.gguf"], "--layers"), (
 for option in "--seq", "--rank", "--checkpoint-layers":
     refused(["bench", "-m", MODEL, option, 8], f"{option} is of bench --train")
 
-# A second file, key or text would leave one out in silence; a setting that is said again is changed, a list goes on.
+# A second file, key, text or list in one argument would leave one out in silence; a setting that is said again is changed, a list of arguments goes on.
 for args, option in ((["gate", "x", "--trust", "a", "--trust=b"], "--trust=b"), (["verify", "x", "--coordinator", "a", "--coordinator", "b"], "--coordinator"),
-                     (["gate", "x", "--junit", "a", "--junit", "b"], "--junit"), (["tokenize", "-m", MODEL, "-t", "a", "-t", "b"], "-t"), (["node", "status", "--config", "a", "--config", "b"], "--config")):
+                     (["gate", "x", "--junit", "a", "--junit", "b"], "--junit"), (["tokenize", "-m", MODEL, "-t", "a", "-t", "b"], "-t"), (["node", "status", "--config", "a", "--config", "b"], "--config"),
+                     (["train", "--targets", "q", "--targets", "v"], "--targets"), (["train", "--rank-pattern", "q=2", "--rank-pattern=v=4"], "--rank-pattern=v=4"),
+                     (["train", "--clients", "a", "--clients", "b"], "--clients"), (["logits", "--ids", "1,2", "--ids", "3"], "--ids")):
     refused(args, f"given twice, and one is taken: '{option}'")
 refused([*GENERATE, "--json", "--json", "--seed", 1, "--seed", 2, "--kv", "f16", "--kv", "f32", "--stop", "a", "--stop", "", "x"], "a stop text of 0 bytes")
 
