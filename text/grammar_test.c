@@ -430,7 +430,7 @@ typedef struct span {
 } span;
 
 typedef struct spelled {
-    char text[8];
+    char text[24];
     bool in;
 } spelled;
 
