@@ -227,6 +227,16 @@ static omm_err check_out(const train_args *a) {
     return OMM_OK;
 }
 
+/* What is wrong with them is said where the adapter is made. */
+static void warn_of_patterns(const train_run *r) {
+    char sentence[OMM_RECIPE_DOUBT_MAX];
+    if (r->args.full || omm_recipe_doubt(sentence, &r->recipe, &r->model.lora_shape) != OMM_OK)
+        return;
+    if (sentence[0])
+        fprintf(stderr, "--%s-pattern%s\n", sentence[0] == 'r' ? "rank" : "alpha",
+                strchr(sentence, ':'));
+}
+
 static omm_err open_run(train_run *r) {
     omm_isa isa = OMM_ISA_SCALAR;
     OMM_TRY(check_out(&r->args));
@@ -239,6 +249,7 @@ static omm_err open_run(train_run *r) {
     OMM_TRY(omm_isa_choose(&isa, getenv("OMM_ISA")));
     OMM_TRY(cli_threads_parse(&r->threads, r->args.threads));
     OMM_TRY(open_model(r));
+    warn_of_patterns(r);
     OMM_TRY(train_start_open(r));
     OMM_TRY(load_data(r));
     OMM_TRY(train_check_options(r));

@@ -18,6 +18,8 @@ typedef struct battery_row {
 typedef struct battery {
     battery_row rows[BATTERY_ROWS_MAX];
     size_t count;
+    bool
+        q8_alone; /* products of quantised activations and nothing else: all that instruction sets with the same floats differ in */
 } battery;
 
 /* split: tokens (or elements, in sixteens) in one call; 0: all in one.  Aborts when out of memory. */

@@ -1,13 +1,15 @@
 /* words.c - what a run takes and cannot mean: data that its recipe cuts, held-out items that are there twice, a rate that is never
- * reached.  Nothing of it is refused, since it may be wanted; a simulation and a service's coordinator say the same of it. */
+ * reached, a pattern that changes nothing.  Nothing of it is refused, since it may be wanted; a simulation and a service's coordinator say the same of it. */
 #include "internal.h"
 
 #include "omm/dataset.h"
+#include "omm/model.h"
 #include "omm/overlap.h"
 #include "omm/tokenizer.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 typedef struct listener {
     sim_warn_fn warn;
@@ -46,6 +48,17 @@ static omm_err of_doubles(const listener *l, const omm_dataset *test) {
     return OMM_OK;
 }
 
+/* A rule that changes nothing was meant to. */
+static omm_err of_patterns(const listener *l, const sim_setup *setup) {
+    char sentence[sizeof "recipe." + OMM_RECIPE_DOUBT_MAX] = "recipe.";
+    char *const doubt = sentence + strlen(sentence);
+    omm_recipe recipe;
+    OMM_TRY(omm_recipe_from_yaml(&recipe, &setup->scenario.recipe));
+    OMM_TRY(omm_recipe_doubt(doubt, &recipe, &omm_run_model(setup->run)->lora_shape));
+    if (doubt[0]) l->warn(l->ud, sentence);
+    return OMM_OK;
+}
+
 static void of_recipe(const listener *l, const omm_recipe_yaml *recipe) {
     char sentence[256];
     if (recipe->learning_rate <= 0 || recipe->warmup_steps <= recipe->steps) return;
@@ -73,6 +86,7 @@ omm_err sim_warn_words(const sim_setup *setup, sim_warn_fn warn, void *ud) {
     of_cut(&l, "test", omm_run_test_data(setup->run), seq_max);
     OMM_TRY(of_doubles(&l, omm_run_test_data(setup->run)));
     of_recipe(&l, &setup->scenario.recipe);
+    OMM_TRY(of_patterns(&l, setup));
     of_select(&l, setup);
     return OMM_OK;
 }

@@ -1065,6 +1065,9 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     done = run(*train, "--warmup", 2, "--lr", 0.01, "--dry-run", meshmind=FASTER)
     if done.returncode != 0 or "--warmup 2 is longer than --steps 1: the rate ends at 0.005, and does not come to --lr 0.01" not in done.stderr:
         failures.append(f"train --warmup 2: exit {done.returncode}: {done.stderr[-400:]}")
+    done = run(*train, "--rank-pattern", "ffn_*=4,*=3", "--dry-run", meshmind=FASTER)
+    if done.returncode != 0 or "\n--rank-pattern: 'ffn_*' changes nothing: rules behind it name all" not in "\n" + done.stderr:
+        failures.append(f"train with a pattern that is overridden: exit {done.returncode}: {done.stderr[-400:]}")
     several = json.loads(run(*train, "--steps", 5, "--dry-run", "--json", meshmind=FASTER).stdout)
     if several["measured_steps"] != 2 or abs(several["estimated_s"] - 5 * several["step_s"]) > 1e-6 * several["estimated_s"]:
         failures.append(f"train --dry-run --json: {several}")

@@ -83,7 +83,8 @@ for count, (old, new, says) in enumerate((
         ("rank: 4", "rank: 4", ()),
         ("warmup_steps: 0", "warmup_steps: 1", ()),
         ("rank: 4", "rank: 4\n  seq_max: 64", (r"train: recipe.seq_max 64 cuts \d+ of \d+ examples and leaves out \d+, in which nothing is learned before it", r"test: recipe.seq_max 64 cuts")),
-        ("warmup_steps: 0", "warmup_steps: 2", (r"recipe.warmup_steps 2 is longer than recipe.steps 1, .* does not come to recipe.learning_rate 0.01",)),
+        ("warmup_steps: 0", 'warmup_steps: 2\n  rank_pattern: "q=2,*=3"', (r"recipe.warmup_steps 2 is longer than recipe.steps 1, .* does not come to recipe.learning_rate 0.01",
+                                                                          r"recipe.rank_pattern: 'q' changes nothing: rules behind it name all of its layers")),
         ("rounds: 1", "rounds: 1\nround: {select: 2}", (r"round.select is 2, of 1 in all: every node is selected",)))):
     (work / "one.yaml").write_text(one.replace(old, new))
     done = run("simulate", work / "one.yaml", "--out", work / f"one {count}", "-q", code=1)

@@ -8,6 +8,7 @@
 #include "recipe_internal.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static const double s_rank_max = 256, s_alpha_min = 1e-3, s_alpha_max = 4096; /* as the recipe's */
@@ -199,6 +200,56 @@ omm_err omm_recipe_plan(omm_lora_plan *out, const omm_recipe *recipe, const omm_
         *out = plan;
     else
         omm_lora_plan_fini(&plan);
+    return err;
+}
+
+/* Each rule's number is its place in the text, so that the places that are left over are those of rules that count. */
+static omm_err find_unused(char sentence[OMM_RECIPE_DOUBT_MAX], double *places,
+                           const omm_lora_plan *plan, const char *text, const char *field) {
+    const size_t count = (size_t)plan->shape.layer_count * OMM_LORA_TARGET_COUNT;
+    const char *rest = text;
+    double place = 0;
+    memset(places, 0, count * sizeof *places);
+    for (bool more = true;;) {
+        rule r = {.number = 0};
+        OMM_TRY(next_rule(&more, &r, &rest, field, "NUMBER"));
+        if (!more) break;
+        r.number = ++place;
+        OMM_TRY(apply_rule(places, plan, &r, field));
+    }
+    rest = text;
+    for (double looked_for = 1; looked_for <= place; looked_for++) {
+        rule r = {.number = 0};
+        bool more = false;
+        size_t i = 0;
+        OMM_TRY(next_rule(&more, &r, &rest, field, "NUMBER"));
+        while (i < count && places[i] != looked_for) i++;
+        if (i < count) continue;
+        (void)snprintf(sentence, OMM_RECIPE_DOUBT_MAX,
+                       "%s: '%s' changes nothing: rules behind it name all of its layers, and the "
+                       "last that names one counts",
+                       field, r.pattern);
+        break;
+    }
+    return OMM_OK;
+}
+
+omm_err omm_recipe_doubt(char sentence[OMM_RECIPE_DOUBT_MAX], const omm_recipe *recipe,
+                         const omm_lora_shape *shape) {
+    const size_t count = (size_t)shape->layer_count * OMM_LORA_TARGET_COUNT;
+    omm_lora_plan plan;
+    sentence[0] = 0;
+    OMM_TRY(omm_recipe_validate(recipe));
+    OMM_TRY(omm_lora_plan_init(&plan, shape));
+    double *places = omm_alloc(count, sizeof *places);
+    omm_err err = places ? select_pairs(&plan, recipe)
+                         : omm_raise(OMM_ERR_NOMEM, "no memory for a plan of %zu pairs", count);
+    if (err == OMM_OK)
+        err = find_unused(sentence, places, &plan, recipe->rank_pattern, "rank_pattern");
+    if (err == OMM_OK && !sentence[0])
+        err = find_unused(sentence, places, &plan, recipe->alpha_pattern, "alpha_pattern");
+    omm_free(places);
+    omm_lora_plan_fini(&plan);
     return err;
 }
 

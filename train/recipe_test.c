@@ -3,6 +3,7 @@
 
 #include "omm/json.h"
 #include "omm/lora.h"
+#include "omm/mem.h"
 #include "omm_test.h"
 
 #include <stddef.h>
@@ -404,6 +405,37 @@ static void plans(void) {
     omm_lora_plan_fini(&plan);
 }
 
+/* A rule that later ones take everything from is said, and changes nothing. */
+static void doubt(const char *ranks, const char *alphas, const char *expected) {
+    char sentence[OMM_RECIPE_DOUBT_MAX];
+    omm_recipe r = omm_recipe_default();
+    CHECK_OK(omm_recipe_set_targets(&r, "q,v,down"));
+    CHECK_OK(omm_recipe_set_patterns(&r, ranks, alphas));
+    CHECK_OK(omm_recipe_doubt(sentence, &r, &s_shape));
+    if (strncmp(sentence, expected, strlen(expected)) != 0) fprintf(stderr, "'%s'\n", sentence);
+    CHECK(strncmp(sentence, expected, strlen(expected)) == 0 && !sentence[0] == !expected[0]);
+}
+
+static void doubts(void) {
+    char sentence[OMM_RECIPE_DOUBT_MAX];
+    omm_recipe r = omm_recipe_default();
+    doubt(NULL, NULL, "");
+    doubt("*=8,ffn_*=4,blk.0.*=2", "q=4", "");
+    doubt("ffn_*=4,*=8", NULL, "rank_pattern: 'ffn_*' changes nothing: ");
+    doubt("q=4,v=2,q=4", NULL, "rank_pattern: 'q' changes nothing: ");
+    doubt("blk.0-1.q=4,blk.?.attn_q=4", "q=2", "rank_pattern: 'blk.0-1.q' changes nothing: ");
+    doubt("v=4,blk.0-1.q=2,blk.2-3.q=3,q=4,v=5", NULL, "rank_pattern: 'v' ");
+    doubt("*=8", "attn_*=4,q=2,v=2", "alpha_pattern: 'attn_*' changes nothing: ");
+    for (size_t n = 1; n < 20; n++) {
+        CHECK_OK(omm_recipe_set_patterns(&r, "q=4,v=2", "v=3"));
+        CHECK_OK(omm_recipe_set_targets(&r, "q,v"));
+        omm_mem_fail_nth(n);
+        const omm_err err = omm_recipe_doubt(sentence, &r, &s_shape);
+        CHECK(err == (omm_mem_fail_is_due() ? OMM_OK : OMM_ERR_NOMEM));
+        omm_mem_fail_nth(0);
+    }
+}
+
 /* What matches nothing is refused, and says what would match. */
 static void no_match(const char *targets, const char *ranks, const char *expected) {
     omm_recipe r = omm_recipe_default();
@@ -581,6 +613,7 @@ int main(void) {
     differences();
     bad_patterns();
     plans();
+    doubts();
     no_matches();
     yaml();
     says_shape();

@@ -119,6 +119,11 @@ bool omm_recipe_is_uniform(const omm_recipe *recipe);
  * that names nothing, or nothing adapted; says what would be accepted), NOMEM. */
 OMM_CHECKED omm_err omm_recipe_plan(struct omm_lora_plan *out, const omm_recipe *recipe,
                                     const struct omm_lora_shape *shape);
+/* A rule of rank_pattern or alpha_pattern all of whose layers later rules take changes nothing, and was meant to: *sentence names the
+ * first such one, or is "" where there is none.  No error of the recipe, whose plan is good.  Errors: as omm_recipe_plan. */
+#define OMM_RECIPE_DOUBT_MAX 320u
+OMM_CHECKED omm_err omm_recipe_doubt(char sentence[OMM_RECIPE_DOUBT_MAX], const omm_recipe *recipe,
+                                     const struct omm_lora_shape *shape);
 /* The adapter itself: zero, or with a lane as omm_lora_init_random has it.  Errors: as above, TOO_BIG. */
 OMM_CHECKED omm_err omm_recipe_adapter(struct omm_lora *out, const omm_recipe *recipe,
                                        const struct omm_lora_shape *shape,
