@@ -208,22 +208,22 @@ static omm_err find_unused(char sentence[OMM_RECIPE_DOUBT_MAX], double *places,
                            const omm_lora_plan *plan, const char *text, const char *field) {
     const size_t count = (size_t)plan->shape.layer_count * OMM_LORA_TARGET_COUNT;
     const char *rest = text;
-    double place = 0;
+    unsigned rules = 0;
     memset(places, 0, count * sizeof *places);
     for (bool more = true;;) {
         rule r = {.number = 0};
         OMM_TRY(next_rule(&more, &r, &rest, field, "NUMBER"));
         if (!more) break;
-        r.number = ++place;
+        r.number = ++rules;
         OMM_TRY(apply_rule(places, plan, &r, field));
     }
     rest = text;
-    for (double looked_for = 1; looked_for <= place; looked_for++) {
+    for (unsigned n = 1; n <= rules; n++) {
         rule r = {.number = 0};
         bool more = false;
         size_t i = 0;
         OMM_TRY(next_rule(&more, &r, &rest, field, "NUMBER"));
-        while (i < count && places[i] != looked_for) i++;
+        while (i < count && places[i] != (double)n) i++;
         if (i < count) continue;
         (void)snprintf(sentence, OMM_RECIPE_DOUBT_MAX,
                        "%s: '%s' changes nothing: rules behind it name all of its layers, and the "
