@@ -77,8 +77,11 @@ session_refused 'was computed with other activations' --activations f32
 code=0; "$meshmind" generate -m "$base" --session "$work/whole.session" x > /dev/null 2> "$work/err" || code=$?
 [ "$code" = 3 ]
 grep -q 'holds a conversation, not a text' "$work/err"
-code=0; "$meshmind" chat -m "$base" --no-notes --session "$work/none/x" < /dev/null 2> "$work/err" || code=$?
+"$meshmind" chat -m "$base" --no-notes --session "$work/none/x" < /dev/null 2> "$work/err" # its folder is made
+[ "$(stat -c %a "$work/none/x")" = 600 ]
+code=0; "$meshmind" chat -m "$base" --no-notes --session "$work/err/x" < /dev/null 2> "$work/err2" || code=$?
 [ "$code" = 3 ]
+grep -q -e '--session .*/err/x: no file can be made in .*/err: Not a directory' "$work/err2"
 
 # JSON: every line is an event
 printf 'What is 100 times 3?\n/docs\n/nonsense\n' |

@@ -178,7 +178,10 @@ static omm_err open_file(chat *c) {
     omm_buf note;
     if (!c->options.common.session) return OMM_OK;
     OMM_TRY(loaded_digest(&c->model, &c->options.common));
-    if (!omm_file_exists(c->options.common.session)) return save(c);
+    if (!omm_file_exists(c->options.common.session)) {
+        OMM_TRY(place_make_output(NULL, c->options.common.session, "--session"));
+        return save(c);
+    }
     OMM_TRY(session_lock_take(&c->loaded.lock, c->options.common.session));
     omm_buf_init(&note, OMM_SESSION_NOTE_MAX);
     omm_err err = omm_session_load(c->loaded.session, c->options.common.session, &c->model, &note);

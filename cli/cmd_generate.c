@@ -1,6 +1,7 @@
 /* cmd_generate.c - `meshmind generate`: continue a prompt, or answer it as a chat turn. */
 #include "commands.h"
 #include "decoding.h"
+#include "places.h"
 
 #include "omm/chat.h"
 #include "omm/clock.h"
@@ -296,7 +297,10 @@ static omm_err generate_in_session(generation *g, loaded *l, const generate_opti
     if (!o->common.session) return generate(g, l, o);
     OMM_TRY(loaded_digest(&model, &o->common));
     const bool is_there = omm_file_exists(o->common.session);
-    if (!is_there) OMM_TRY(omm_session_save(l->session, o->common.session, &model, (omm_bytes){0}));
+    if (!is_there) {
+        OMM_TRY(place_make_output(NULL, o->common.session, "--session"));
+        OMM_TRY(omm_session_save(l->session, o->common.session, &model, (omm_bytes){0}));
+    }
     OMM_TRY(session_lock_take(&l->lock, o->common.session));
     if (is_there) OMM_TRY(omm_session_load(l->session, o->common.session, &model, NULL));
     g->restored = omm_session_position(l->session);

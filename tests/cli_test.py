@@ -431,7 +431,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
         print("generate: was done before the interrupt")
     elif talk.returncode != 3 or not re.search(rb"stopped after \d+ tokens; kept in .*session", said) or not text.endswith(b"\n"):
         failures.append(f"generate, Ctrl-C: exit {talk.returncode}: {said[-200:]} {text[-50:]}")
-    expect(["generate", "-m", MODEL, "--session", session / "x", "-n", 3, "Once"], 3, "create .*session/x: Not a directory")
+    expect(["generate", "-m", MODEL, "--session", session / "x", "-n", 3, "Once"], 3, "--session .*session/x: no file can be made in .*session: Not a directory")
     if run("generate", "-m", MODEL, "--session", session / "x", "-n", 3, "Once").stdout:
         failures.append("generate: text before a session that cannot be kept")
     if json.loads(run("generate", "-m", MODEL, "--session", session, "-n", 1, "--json", "x").stdout)["restored_tokens"] < 2:
@@ -579,12 +579,12 @@ for how in [[], ["--temp", "0.9", "--seed", "7"], ["--kv", "q8_0", "--top-k", "2
 # A session that ends inside a character goes on with the whole character.
 with tempfile.TemporaryDirectory() as folder:
     letters = ["--temp", "20", "--top-k", "0", "--seed", "1", "--json"]  # token 80 begins a letter of two bytes, token 81 ends it
-    parts = [json.loads(run("generate", "-m", MODEL, *letters, "-n", n, "--session", folder + "/s", text).stdout)["text"] for n, text in ((80, "a"), (2, ""))]
+    parts = [json.loads(run("generate", "-m", MODEL, *letters, "-n", n, "--session", folder + "/made/s", text).stdout)["text"] for n, text in ((80, "a"), (2, ""))]
     if not parts[0].endswith("sp\ufffd") or not parts[1].startswith("\u01f9"):
         failures.append(f"generate --session, inside a character: {parts[0][-8:]!a} {parts[1]!a}")
 # One program at a time goes on with a session; the second is refused, and the first one's turns are kept.
 with tempfile.TemporaryDirectory() as folder:
-    session = pathlib.Path(folder) / "s"
+    session = pathlib.Path(folder) / "made" / "s"
     first = subprocess.Popen([MESHMIND, "chat", "-m", MODEL, "-t", "1", "--no-notes", "--session", str(session)], stdin=subprocess.PIPE,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=SOURCE)
     deadline = time.monotonic() + 60
