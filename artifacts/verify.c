@@ -261,7 +261,7 @@ static omm_err index_files(verifier *v) {
     v->a->files = omm_arena_alloc(v->arena, v->found_count + 1, sizeof *v->a->files);
     if (!v->a->files) return omm_raise(OMM_ERR_NOMEM, "no memory for files");
     for (size_t i = 0; i < v->found_count; i++)
-        v->a->files[i] = (audit_file){v->found[i].path, v->found[i].bytes, false};
+        v->a->files[i] = (audit_file){v->found[i].path, v->found[i].state.bytes, false};
     v->a->file_count = v->found_count;
     return OMM_OK;
 }

@@ -12,10 +12,6 @@
 
 #define DEPTH_MAX 4u /* the table has two levels */
 
-static int64_t ns_of(const struct timespec *t) {
-    return (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
-}
-
 /* A file of holes may take hours to read, and no disk: over its limit nothing is read. */
 static omm_err add_found(verifier *v, const char *path, const struct stat *st) {
     const uint64_t bytes = (uint64_t)st->st_size;
@@ -33,8 +29,7 @@ static omm_err add_found(verifier *v, const char *path, const struct stat *st) {
     }
     char *copy = omm_arena_strdup(v->arena, path);
     if (!copy) return omm_raise(OMM_ERR_NOMEM, "no memory for a path");
-    v->found[v->found_count++] =
-        (found_file){copy, bytes, ns_of(&st->st_mtim), ns_of(&st->st_ctim)};
+    v->found[v->found_count++] = (found_file){copy, omm_file_state_of(st)};
     return OMM_OK;
 }
 
@@ -114,9 +109,9 @@ omm_digest verifier_state(const verifier *v) {
     for (size_t i = 0; i < v->found_count; i++) {
         const found_file *f = &v->found[i];
         uint8_t numbers[24];
-        omm_put_u64(numbers, f->bytes);
-        omm_put_u64(numbers + 8, (uint64_t)f->modified_ns);
-        omm_put_u64(numbers + 16, (uint64_t)f->changed_ns);
+        omm_put_u64(numbers, f->state.bytes);
+        omm_put_u64(numbers + 8, f->state.modified_ns);
+        omm_put_u64(numbers + 16, f->state.changed_ns);
         omm_hasher_update(&h, omm_bytes_of(f->path, strlen(f->path) + 1));
         omm_hasher_update(&h, omm_bytes_of(numbers, sizeof numbers));
     }
@@ -126,9 +121,10 @@ omm_digest verifier_state(const verifier *v) {
 static bool is_as_found(const verifier *v, const found_file *f) {
     char full[OMM_PATH_MAX];
     struct stat st;
-    return omm_path_join(full, v->dir, f->path) == OMM_OK && lstat(full, &st) == 0 &&
-           S_ISREG(st.st_mode) && (uint64_t)st.st_size == f->bytes &&
-           ns_of(&st.st_mtim) == f->modified_ns && ns_of(&st.st_ctim) == f->changed_ns;
+    if (omm_path_join(full, v->dir, f->path) != OMM_OK || lstat(full, &st) != 0) return false;
+    const omm_file_state now = omm_file_state_of(&st), *then = &f->state;
+    return S_ISREG(st.st_mode) && now.bytes == then->bytes &&
+           now.modified_ns == then->modified_ns && now.changed_ns == then->changed_ns;
 }
 
 omm_err verifier_check_unchanged(const verifier *v) {
@@ -183,7 +179,7 @@ static void merge_lists(verifier *v) {
         v->a->items++;
         if (order < 0) note_extra(v, found);
         if (order > 0) audit_fail(v->a, listed, "is in the manifest, and missing");
-        if (order == 0) compare_sizes(v, &v->m.files[k], v->found[i].bytes);
+        if (order == 0) compare_sizes(v, &v->m.files[k], v->found[i].state.bytes);
         i += order <= 0;
         k += order >= 0;
     }
@@ -201,9 +197,9 @@ void check_files(verifier *v) {
         const found_file *f = &v->found[i];
         if (omm_bundle_classify(&bytes_max, f->path) == OMM_BUNDLE_UNKNOWN)
             audit_fail(v->a, f->path, "does not belong into a bundle");
-        else if (f->bytes > bytes_max)
+        else if (f->state.bytes > bytes_max)
             audit_fail(v->a, f->path, "has %llu bytes, at most %llu may be",
-                       (unsigned long long)f->bytes, (unsigned long long)bytes_max);
+                       (unsigned long long)f->state.bytes, (unsigned long long)bytes_max);
     }
     if (!v->safe_to_read) return;
     load_manifest(v);

@@ -3,6 +3,7 @@
 #define ARTIFACTS_VERIFY_INTERNAL_H
 
 #include "internal.h"
+#include "omm/file.h"
 #include "omm/verify.h"
 
 #define FOUND_FILES_MAX OMM_BUNDLE_FILES_MAX
@@ -11,8 +12,7 @@
 /* One file as it lies in the folder. */
 typedef struct found_file {
     const char *path;
-    uint64_t bytes;
-    int64_t modified_ns, changed_ns; /* since 1970; the latter nobody sets as he likes */
+    omm_file_state state;
 } found_file;
 
 typedef struct verifier {

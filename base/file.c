@@ -64,15 +64,19 @@ static uint64_t nanoseconds(struct timespec t) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+omm_file_state omm_file_state_of(const struct stat *st) {
+    return (omm_file_state){.inode = st->st_ino,
+                            .bytes = (uint64_t)st->st_size,
+                            .modified_ns = nanoseconds(st->st_mtim),
+                            .changed_ns = nanoseconds(st->st_ctim),
+                            .owner = st->st_uid,
+                            .mode = st->st_mode & 07777};
+}
+
 omm_err base_file_state(omm_file_state *out, int fd, const char *path) {
     struct stat st;
     if (fstat(fd, &st) != 0) return raise_errno("stat", path);
-    *out = (omm_file_state){.inode = st.st_ino,
-                            .bytes = (uint64_t)st.st_size,
-                            .modified_ns = nanoseconds(st.st_mtim),
-                            .changed_ns = nanoseconds(st.st_ctim),
-                            .owner = st.st_uid,
-                            .mode = st.st_mode & 07777};
+    *out = omm_file_state_of(&st);
     return OMM_OK;
 }
 

@@ -159,13 +159,15 @@ static omm_err apply_rule(double *numbers, const omm_lora_plan *plan, const rule
     return err;
 }
 
-static omm_err apply_rules(double *numbers, const omm_lora_plan *plan, const char *text,
-                           const char *field) {
+/* With `count` each rule's number is its place in the text instead, from 1; *count: of rules. */
+static omm_err apply_rules(double *numbers, unsigned *count, const omm_lora_plan *plan,
+                           const char *text, const char *field) {
     const char *rest = text;
     for (bool more = true;;) {
         rule r = {.number = 0};
         OMM_TRY(next_rule(&more, &r, &rest, field, "NUMBER"));
         if (!more) return OMM_OK;
+        if (count) r.number = ++*count;
         OMM_TRY(apply_rule(numbers, plan, &r, field));
     }
 }
@@ -177,8 +179,8 @@ static omm_err fill(omm_lora_plan *plan, const omm_recipe *recipe, double *ranks
         ranks[i] = recipe->rank;
         alphas[i] = (double)recipe->alpha;
     }
-    OMM_TRY(apply_rules(ranks, plan, recipe->rank_pattern, "rank_pattern"));
-    OMM_TRY(apply_rules(alphas, plan, recipe->alpha_pattern, "alpha_pattern"));
+    OMM_TRY(apply_rules(ranks, NULL, plan, recipe->rank_pattern, "rank_pattern"));
+    OMM_TRY(apply_rules(alphas, NULL, plan, recipe->alpha_pattern, "alpha_pattern"));
     for (size_t i = 0; i < count; i++) {
         if (!plan->pairs[i].rank) continue;
         const uint32_t rank = (uint32_t)ranks[i];
@@ -203,21 +205,14 @@ omm_err omm_recipe_plan(omm_lora_plan *out, const omm_recipe *recipe, const omm_
     return err;
 }
 
-/* Each rule's number is its place in the text, so that the places that are left over are those of rules that count. */
+/* Places that are left over are those of rules that count. */
 static omm_err find_unused(char sentence[OMM_RECIPE_DOUBT_MAX], double *places,
                            const omm_lora_plan *plan, const char *text, const char *field) {
     const size_t count = (size_t)plan->shape.layer_count * OMM_LORA_TARGET_COUNT;
     const char *rest = text;
     unsigned rules = 0;
     memset(places, 0, count * sizeof *places);
-    for (bool more = true;;) {
-        rule r = {.number = 0};
-        OMM_TRY(next_rule(&more, &r, &rest, field, "NUMBER"));
-        if (!more) break;
-        r.number = ++rules;
-        OMM_TRY(apply_rule(places, plan, &r, field));
-    }
-    rest = text;
+    OMM_TRY(apply_rules(places, &rules, plan, text, field));
     for (unsigned n = 1; n <= rules; n++) {
         rule r = {.number = 0};
         bool more = false;

@@ -52,6 +52,8 @@ typedef struct omm_file_state {
     uint64_t modified_ns, changed_ns; /* since 1970, modulo 2^64 */
     uint32_t owner, mode;             /* user; rights, as in chmod(2) */
 } omm_file_state;
+struct stat;
+omm_file_state omm_file_state_of(const struct stat *st); /* what stat(2) says of it */
 
 /* The same as omm_file_write piece by piece, for files that are larger than memory: what is written appears at `path`
  * whole, at finish, or not at all. */
