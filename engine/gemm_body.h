@@ -6,6 +6,24 @@
  * accumulators, so the chain of each output is unbroken.
  */
 
+/* acc[mr][nv] += a[mr] b[nv], rows of a lda apart.  A core that has two threads to serve takes three instructions of
+ * each a cycle, and two of them are to multiply.  So most fma read their factor themselves, and as many rows load it
+ * once for all that loads do not become too many (decision 201). */
+SIMD_TILE_INLINE void tile_step(const int mr, const int nv, vf acc[SIMD_MR][SIMD_NV],
+                                const float *a, size_t lda, const vf b[SIMD_NV]) {
+    SIMD_TILE_UNROLL for (int i = 0; i < mr; i++) {
+        const float *at = a + (size_t)i * lda;
+        if (SIMD_READS_EACH(i)) {
+            SIMD_TILE_UNROLL for (int j = 0; j < nv; j++) {
+                acc[i][j] = vf_fma_at(at, b[j], acc[i][j]);
+            }
+        } else {
+            const vf av = vf_set1(*at);
+            SIMD_TILE_UNROLL for (int j = 0; j < nv; j++) acc[i][j] = vf_fma(av, b[j], acc[i][j]);
+        }
+    }
+}
+
 /* c[mr][nv * 16] (+)= a[mr][kc] b: b's vector j of step k lies at b + j * b_vec + k * b_k.  Steps that lie
  * apart are rows of B, which no prefetcher follows: the columns of the next tile are asked for.
  */
@@ -25,10 +43,7 @@ SIMD_TILE_INLINE void tile_of(const int mr, const int nv, size_t kc, const float
             bv[j] = vf_load(b + (size_t)j * b_vec);
             SIMD_PREFETCH_NEAR(b + (size_t)j * b_vec + ahead);
         }
-        SIMD_TILE_UNROLL for (int i = 0; i < mr; i++) {
-            vf av = vf_set1(a[(size_t)i * lda + k]);
-            SIMD_TILE_UNROLL for (int j = 0; j < nv; j++) acc[i][j] = vf_fma(av, bv[j], acc[i][j]);
-        }
+        tile_step(mr, nv, acc, a + k, lda, bv);
         b += b_k;
     }
     SIMD_TILE_UNROLL for (int i = 0; i < mr; i++) {

@@ -30,12 +30,7 @@ SIMD_TILE_INLINE void tokens_tile_of(const int mr, const uint32_t *steps, size_t
                 SIMD_PREFETCH_NEAR(c + WEIGHTS_TILE_FLOATS +
                                    (chunk * OMM_TOKEN_CHUNK + k) * WEIGHTS_NEXT);
             }
-            SIMD_TILE_UNROLL for (int i = 0; i < mr; i++) {
-                vf av = vf_set1(a[i]);
-                SIMD_TILE_UNROLL for (int j = 0; j < SIMD_NV; j++) {
-                    acc[i][j] = vf_fma(av, bv[j], acc[i][j]);
-                }
-            }
+            tile_step(mr, SIMD_NV, acc, a, 1, bv);
             a += SIMD_MR;
             b += VL;
         }

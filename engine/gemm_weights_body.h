@@ -34,10 +34,7 @@ SIMD_TILE_INLINE void weights_step(const int mr, vf acc[SIMD_MR][SIMD_NV], const
     SIMD_TILE_UNROLL for (int j = 0; j < SIMD_NV; j++) {
         bv[j] = vf_load(b + (size_t)j * WEIGHTS_KC_ROOM * VL);
     }
-    SIMD_TILE_UNROLL for (int i = 0; i < mr; i++) {
-        vf av = vf_set1(a[i]);
-        SIMD_TILE_UNROLL for (int j = 0; j < SIMD_NV; j++) acc[i][j] = vf_fma(av, bv[j], acc[i][j]);
-    }
+    tile_step(mr, SIMD_NV, acc, a, 1, bv);
 }
 
 /* Where outputs of a tile come from (NULL: zeros) and go to, rows so many floats apart, and what is asked for

@@ -95,6 +95,16 @@ SIMD_INLINE vq q8_dot(const omm_format format, vq p, vi w, vi x) {
     return q8_wide(format) ? vq_dot_s8(p, w, x) : vq_dot_u8(p, w, x);
 }
 
+/* The same of the four bytes at x, which each product reads for itself where that is an instruction less (decision 201). */
+SIMD_INLINE vq q8_dot_at(const omm_format format, vq p, vi w, const int8_t *x) {
+#ifdef SIMD_DOTS_READ
+    (void)format;
+    return vq_dot_at(p, w, x);
+#else
+    return q8_dot(format, p, w, vi_four(x));
+#endif
+}
+
 /* 16-bit factors (a, b) of two neighbours in every lane. */
 SIMD_INLINE vi q8_pair(const int a, const int b) {
     return vi_set1((int32_t)(((uint32_t)a & 0xffffu) | (uint32_t)b << 16));
@@ -466,9 +476,9 @@ SIMD_INLINE void q8_tile_dots(const omm_format format, const int nt, const int g
             vi wv[SIMD_Q8_STRIPS];
             Q8_EACH_STRIP wv[s] = vi_load(w[s].q + (at + (size_t)(g + i)) * 64);
             Q8_EACH_TOKEN {
-                const vi xv =
-                    vi_four(x + (ptrdiff_t)t * (int)OMM_QUANT_BLOCK + (ptrdiff_t)4 * (g + i));
-                Q8_EACH_STRIP p[s][t] = q8_dot(format, p[s][t], wv[s], xv);
+                const int8_t *four =
+                    x + (ptrdiff_t)t * (int)OMM_QUANT_BLOCK + (ptrdiff_t)4 * (g + i);
+                Q8_EACH_STRIP p[s][t] = q8_dot_at(format, p[s][t], wv[s], four);
             }
         }
         Q8_EACH_STRIP Q8_EACH_TOKEN dot[s][t] = vq_close(dot[s][t], p[s][t]);

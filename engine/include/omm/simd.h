@@ -11,6 +11,7 @@
  * Each operation is one IEEE operation per lane, rounded to nearest even, so every instruction set
  * gives the same bits.  Functions have short names because kernels read like formulas.
  *   vf_fma(a, b, c) = a * b + c, rounded once.  vf_max(a, b) = a > b ? a : b, also for NaN.
+ *   vf_fma_at(a, b, c) = vf_fma(vf_set1(*a), b, c): where SIMD_READS_EACH, as one instruction.
  *
  * Products of bytes: p = vq_open(acc); p = vq_dot_u8(p, w, x) a few times; acc = vq_close(acc, p).
  *   vq_dot_u8, vq_dot_s8   lane l += sum over j < 4 of (byte j of w's lane l) * (byte j of x's),
@@ -89,6 +90,12 @@
 SIMD_INLINE vf vf_zero(void) {
     return vf_set1(0.0f);
 }
+#ifndef SIMD_READS_EACH
+#define SIMD_READS_EACH(i) 0
+SIMD_INLINE vf vf_fma_at(const float *a, vf b, vf c) {
+    return vf_fma(vf_set1(*a), b, c);
+}
+#endif
 /* acc[l] += sum over j < 4 of (byte j of w's lane l, below 128) * byte j of x, signed. */
 SIMD_INLINE vi vi_dot_u4(vi acc, vi w, int32_t x) {
     return vq_close(acc, vq_dot_u8(vq_open(acc), w, vi_set1(x)));

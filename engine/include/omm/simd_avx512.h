@@ -16,6 +16,8 @@ typedef __m512i vi;
 /* Tile of the matrix product: SIMD_MR rows by SIMD_NV vectors of accumulators. */
 #define SIMD_MR 12
 #define SIMD_NV 2
+/* Whether each operation with factor i of a tile's step reads it by itself (vf_fma_at); else it is loaded once for all. */
+#define SIMD_READS_EACH(i) ((i) % 3 != 2)
 /* Strips and tokens of the int8 tile: all sums and accumulators stay in 32 registers. */
 #define SIMD_Q8_STRIPS 2
 #define SIMD_Q8_TOKENS 6
@@ -36,6 +38,11 @@ SIMD_INLINE vf vf_set1(float x) {
 }
 SIMD_INLINE vf vf_fma(vf a, vf b, vf c) {
     return _mm512_fmadd_ps(a, b, c);
+}
+/* Written out: compilers would load the factor once for all that read it. */
+SIMD_INLINE vf vf_fma_at(const float *a, vf b, vf c) {
+    __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(c) : "v"(b), "m"(*a));
+    return c;
 }
 SIMD_INLINE vf vf_add(vf a, vf b) {
     return _mm512_add_ps(a, b);
@@ -147,6 +154,17 @@ SIMD_INLINE vq vq_open(vi acc) {
 }
 SIMD_INLINE vq vq_dot_u8(vq p, vi w, vi x) {
     return _mm512_dpbusd_epi32(p, w, x);
+}
+#define SIMD_DOTS_READ 1
+typedef struct simd_four {
+    int8_t bytes[4];
+} simd_four;
+/* vq_dot_u8 and vq_dot_s8 of the four bytes at x. */
+SIMD_INLINE vq vq_dot_at(vq p, vi w, const int8_t *x) {
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0"
+            : "+v"(p)
+            : "v"(w), "m"(*(const simd_four *)(const void *)x));
+    return p;
 }
 SIMD_INLINE vi vi_s8(vi w) {
     return _mm512_xor_si512(w, _mm512_set1_epi8(-128));
