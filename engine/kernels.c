@@ -15,6 +15,8 @@
 #define GEMM_B_COST ((size_t)8)
 /* Tasks of a product for each worker, at most. */
 #define GEMM_TASKS_PER_WORKER 5u
+/* Of a cell's columns that are a task of their own: one in so many. */
+#define GEMM_LAST_PART ((size_t)5)
 /* Part of a task for which others wait at the end of a product: a 32nd for each worker, to a half.  Of many the
  * slowest is slower. */
 #define GEMM_WAIT_WORKERS ((size_t)16)
@@ -24,56 +26,81 @@
 
 /* ---- matrix products ------------------------------------------------------------------------- */
 
+/* A product in cells of m_step rows and n_step columns, n_count of them side by side.  A cell is a task, or with n_last two:
+ * its last n_last columns are one of their own. */
 typedef struct gemm_cut {
     const omm_compute *c;
     const gemm_job *job;
-    size_t m_step, n_step, n_count;
+    size_t m_step, n_step, n_count, n_last;
 } gemm_cut;
+
+static size_t gemm_cells(const gemm_cut *cut) {
+    return divide_up(cut->job->m, cut->m_step) * cut->n_count;
+}
+
+static size_t gemm_tasks(const gemm_cut *cut) {
+    return gemm_cells(cut) * (cut->n_last > 0 ? 2 : 1);
+}
 
 static void gemm_task(void *ud, size_t task, unsigned worker) {
     const gemm_cut *cut = (const gemm_cut *)ud;
     const gemm_job *job = cut->job;
-    size_t m = task / cut->n_count * cut->m_step, n = task % cut->n_count * cut->n_step;
-    cut->c->k->gemm(job, worker_scratch(cut->c, worker), m, min_size(m + cut->m_step, job->m), n,
-                    min_size(n + cut->n_step, job->n));
+    const bool is_last = cut->n_last > 0 && task % 2 == 1;
+    const size_t cell = cut->n_last > 0 ? task / 2 : task;
+    const size_t m = cell / cut->n_count * cut->m_step, n = cell % cut->n_count * cut->n_step;
+    const size_t end = min_size(n + cut->n_step, job->n);
+    const size_t middle = min_size(n + cut->n_step - cut->n_last, end);
+    const size_t from = is_last ? middle : n, to = is_last ? end : middle;
+    if (from == to) return; /* of the last cell, which may be narrower */
+    cut->c->k->gemm(job, worker_scratch(cut->c, worker), m, min_size(m + cut->m_step, job->m), from,
+                    to);
 }
 
-/* About `tasks` tasks, `m_count` of them over one another. */
+/* About `cells` cells, `m_count` of them over one another. */
 static gemm_cut gemm_cut_of(const omm_compute *c, const gemm_job *job, size_t m_count,
-                            size_t tasks) {
+                            size_t cells) {
     gemm_cut cut = {.c = c, .job = job};
     cut.m_step = divide_up(divide_up(job->m, m_count), GEMM_MR_MAX) * GEMM_MR_MAX;
-    const size_t n_count = divide_up(tasks, divide_up(job->m, cut.m_step));
+    const size_t n_count = divide_up(cells, divide_up(job->m, cut.m_step));
     cut.n_step = divide_up(divide_up(job->n, n_count), GEMM_NC) * GEMM_NC;
     cut.n_count = divide_up(job->n, cut.n_step);
     return cut;
 }
 
-/* Multiply-adds for each step of k until the last worker ends, with what comes beside them. */
-static size_t gemm_cost(const gemm_cut *cut) {
+/* Multiply-adds of a task of n columns for each step of k, with what comes beside them. */
+static size_t gemm_task_cost(const gemm_cut *cut, size_t n) {
     const gemm_job *job = cut->job;
-    const size_t m = min_size(cut->m_step, job->m), n = min_size(cut->n_step, job->n);
-    const size_t tasks = divide_up(job->m, cut->m_step) * cut->n_count;
+    const size_t m = min_size(cut->m_step, job->m);
     size_t a_times = 1, b_times = divide_up(m, GEMM_MB);
     if (gemm_by_weights(job, m) || gemm_by_tokens(job, m)) {
         a_times = divide_up(n, weights_columns_step(m, n));
         b_times = divide_up(m, weights_rows_step(m));
     }
-    const size_t one = m * n + GEMM_A_COST * m * a_times + GEMM_B_COST * n * b_times;
-    const size_t waiting = min_size(cut->c->workers, GEMM_WAIT_WORKERS);
-    return divide_up(tasks, cut->c->workers) * one + one * waiting / (2 * GEMM_WAIT_WORKERS);
+    return m * n + GEMM_A_COST * m * a_times + GEMM_B_COST * n * b_times;
 }
 
-/* Many tasks wait little for each other, few read A and make panels less often: the cheapest of
- * both, and of rows against columns. */
+/* The same until the last worker ends. */
+static size_t gemm_cost(const gemm_cut *cut) {
+    const size_t n = min_size(cut->n_step, cut->job->n),
+                 waiting = min_size(cut->c->workers, GEMM_WAIT_WORKERS);
+    const size_t last = gemm_task_cost(cut, cut->n_last > 0 ? cut->n_last : n);
+    const size_t one = cut->n_last > 0 ? gemm_task_cost(cut, n - cut->n_last) + last : last;
+    return divide_up(gemm_cells(cut), cut->c->workers) * one +
+           last * waiting / (2 * GEMM_WAIT_WORKERS);
+}
+
+/* Many tasks wait little for each other, few read A and make panels less often: the cheapest of both, and of rows
+ * against columns.  Where each worker has one cell, a fifth of it comes last: whoever is done early takes that of a
+ * worker whose processor is slower, an efficiency core or one that others use, and reads A once more, not many times. */
 static gemm_cut gemm_plan(const omm_compute *c, const gemm_job *job) {
     const size_t rows_max = divide_up(job->m, GEMM_MR_MAX);
     gemm_cut best = gemm_cut_of(c, job, 1, 1);
     size_t least = gemm_cost(&best);
-    for (size_t each = 1; each <= GEMM_TASKS_PER_WORKER; each++) {
-        const size_t tasks = each * c->workers;
-        for (size_t m_count = 1; m_count <= min_size(tasks, rows_max); m_count++) {
-            const gemm_cut cut = gemm_cut_of(c, job, m_count, tasks);
+    for (size_t each = 0; each <= GEMM_TASKS_PER_WORKER; each++) {
+        const size_t cells = (each > 0 ? each : 1) * c->workers;
+        for (size_t m_count = 1; m_count <= min_size(cells, rows_max); m_count++) {
+            gemm_cut cut = gemm_cut_of(c, job, m_count, cells);
+            if (each == 0) cut.n_last = cut.n_step / GEMM_NC / GEMM_LAST_PART * GEMM_NC;
             const size_t cost = gemm_cost(&cut);
             if (cost >= least) continue;
             least = cost;
@@ -95,7 +122,7 @@ void gemm_run(const omm_compute *c, const gemm_job *job) {
         return;
     }
     gemm_cut cut = gemm_plan(c, job);
-    omm_pool_run(c->pool, gemm_task, &cut, divide_up(job->m, cut.m_step) * cut.n_count);
+    omm_pool_run(c->pool, gemm_task, &cut, gemm_tasks(&cut));
 }
 
 void omm_gemm_nn(const omm_compute *c, const omm_gemm *g) {
