@@ -37,9 +37,13 @@ static void print_people(const omm_replay_result *r, const omm_replay_options *o
     hex_of(expected, &r->expected, o);
     hex_of(repeated, &r->repeated, o);
     printf("%s: node %s, round %u", r->equal ? "identical" : "DIFFERENT", o->node, o->round);
-    if (o->steps_max) printf(", its first %u steps and no more", r->steps_compared);
-    printf(" (%u rounds trained on %s, %u threads)\n", r->rounds_trained,
-           omm_isa_name(o->compute->isa), omm_pool_threads(o->compute->pool));
+    const unsigned threads = omm_pool_threads(o->compute->pool);
+    if (o->steps_max)
+        printf(", its first %u step%s and no more", r->steps_compared,
+               r->steps_compared == 1 ? "" : "s");
+    printf(" (%u round%s trained on %s, %u thread%s)\n", r->rounds_trained,
+           r->rounds_trained == 1 ? "" : "s", omm_isa_name(o->compute->isa), threads,
+           threads == 1 ? "" : "s");
     printf("  signed    %s\n  repeated  %s\n", expected, repeated);
     print_unverified();
     if (r->equal) return;

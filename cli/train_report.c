@@ -76,9 +76,11 @@ void train_print_report(const train_run *r) {
     char speed[48] = "all of it before";
     if (tokens_trained(r) > 0)
         snprintf(speed, sizeof speed, "%.0f tokens/s", train_tokens_per_s(r));
-    printf("trained %u steps, %llu tokens (%s, %u threads, %s): loss %.4f -> %.4f\n", t.steps,
-           (unsigned long long)t.tokens, speed, omm_pool_threads(r->pool),
-           omm_isa_name(r->compute.isa), (double)t.loss_first, (double)t.loss_last);
+    const unsigned threads = omm_pool_threads(r->pool);
+    printf("trained %u step%s, %llu tokens (%s, %u thread%s, %s): loss %.4f -> %.4f\n", t.steps,
+           t.steps == 1 ? "" : "s", (unsigned long long)t.tokens, speed, threads,
+           threads == 1 ? "" : "s", omm_isa_name(r->compute.isa), (double)t.loss_first,
+           (double)t.loss_last);
     print_course(r);
     if (r->eval) {
         const omm_eval_summary *b = &r->before, *a = &r->after;

@@ -188,10 +188,10 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
         expect([*out, config / "a.ck"], 3, rf"--checkpoint {config}/a.ck: no file can be made in {config}: Not a directory")
         expect([*out, folder], 2, f"--checkpoint: {folder} is a folder; accepted: a file")
     expect(["train", "-m", MODEL, "--data", few, "--steps", "1", "--batch", "64", "--out", pathlib.Path(folder) / "a.gguf",
-            "--checkpoint", pathlib.Path(folder) / "new" / "a.ck"], 0, "trained 1 steps", "stdout")
+            "--checkpoint", pathlib.Path(folder) / "new" / "a.ck"], 0, "trained 1 step,", "stdout")
     # Who trains may pipe his data in; what a bundle's scenario names is no pipe, which would hold a replay for ever.
     done = run("train", "-m", MODEL, "--data", "/dev/stdin", "--steps", "1", "--batch", "64", "--out", pathlib.Path(folder) / "a.gguf", stdin=few.read_text())
-    if done.returncode != 0 or "trained 1 steps" not in done.stdout:
+    if done.returncode != 0 or "trained 1 step," not in done.stdout:
         failures.append(f"train -d /dev/stdin: {done.returncode}, {done.stderr[-300:]}")
     os.mkfifo(pathlib.Path(folder) / "pipe.jsonl")
     for key in ("train", "test"):
@@ -1126,7 +1126,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     file[at:at + 4] = struct.pack("<I", 32)
     few.write_bytes(file)
     small.write_text("A crow is a bird.\n")
-    expect(["train", "-m", few, "-d", small, "--seq", 16, "--steps", 1, "--rank", 1, "-o", folder / "few-a.gguf"], 0, "trained 1 steps", "stdout")
+    expect(["train", "-m", few, "-d", small, "--seq", 16, "--steps", 1, "--rank", 1, "-o", folder / "few-a.gguf"], 0, "trained 1 step,", "stdout")
     (folder / "piped").mkdir()
     os.mkfifo(folder / "piped" / "adapter_config.json")
     expect(["adapter", "show", folder / "piped"], 3, "adapter_config.json is not a regular file")

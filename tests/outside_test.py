@@ -565,6 +565,10 @@ def ctl(folder):
     check(said["holds"] is False and "does not hold the one before" in said["reason"], f"audit --json of a broken log: {said}")
     check("the last line is believed" in audit(0, "the chain holds:", log), "without a head it says nothing of the last line")
     check("believed" not in audit(0, "the chain holds:", log, "--head", head), "with a head it does")
+    audit(2, "a folder; accepted: a file, audit.jsonl", state)
+    (folder / "empty.jsonl").touch()
+    said = json.loads(audit(1, "empty; a coordinator begins its log with its start", folder / "empty.jsonl", "--json"))
+    check(said["holds"] is False and "never started" in said["reason"], f"audit --json of an empty log: {said}")
     wrong = folder / "wrong.jsonl"
     wrong.write_text(log.read_text().replace('"action":"drain"', '"action":"pause"'))
     at = next(i for i, e in enumerate(entries) if e.get("action") == "drain")
