@@ -1,6 +1,7 @@
 /* cmd_adapter_show.c - `meshmind adapter show`: what an adapter is and how large its parts are. */
 #include "adapter.h"
 #include "options.h"
+#include "places.h"
 
 #include "omm/file.h"
 #include "omm/gguf.h"
@@ -14,7 +15,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 typedef struct shown {
     omm_lora lora;
@@ -47,9 +47,7 @@ static omm_err load(shown *s, const char *path) {
     char config[OMM_PATH_MAX], model[OMM_PATH_MAX];
     OMM_TRY(omm_path_join(config, path, OMM_PEFT_CONFIG_FILE));
     OMM_TRY(omm_path_join(model, path, OMM_PEFT_MODEL_FILE));
-    struct stat info;
-    const bool is_folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-    if (is_folder && !omm_file_exists(config) && !omm_file_exists(model))
+    if (place_is_folder(path) && !omm_file_exists(config) && !omm_file_exists(model))
         return omm_raise(OMM_ERR_NOT_FOUND,
                          "%s: a folder without " OMM_PEFT_CONFIG_FILE " and " OMM_PEFT_MODEL_FILE
                          ", which a PEFT folder has",

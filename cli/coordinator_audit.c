@@ -1,6 +1,7 @@
 /* coordinator_audit.c - `meshmind coordinator audit verify FILE`: walk the chain of an audit log. */
 #include "coordinator_tools.h"
 #include "options.h"
+#include "places.h"
 #include "print.h"
 
 #include "omm/audit_log.h"
@@ -8,7 +9,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* Each line is held by the one after it, and the last one by nothing in the file. */
 #define LAST_BELIEVED                                                                              \
@@ -40,20 +40,15 @@ static omm_err print_broken(const char *why) {
         json_pack("{s:i,s:b,s:o}", "schema_version", 1, "holds", 0, "reason", omm_json_text(why)));
 }
 
-static omm_err refuse_folder(const char *path) {
-    struct stat st;
-    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) return OMM_OK;
-    return omm_raise(OMM_ERR_USAGE,
-                     "%s: a folder; accepted: a file, audit.jsonl in a coordinator's state_dir",
-                     path);
-}
-
 static omm_err verify(bool *holds, const char *path, const char *head, bool json) {
     omm_digest known;
     omm_audit_check check;
     if (head && omm_digest_unhex(&known, head) != OMM_OK)
         return omm_raise(OMM_ERR_USAGE, "--head: %s; accepted: 64 lower-case hex digits", head);
-    OMM_TRY(refuse_folder(path));
+    if (place_is_folder(path))
+        return omm_raise(OMM_ERR_USAGE,
+                         "%s: a folder; accepted: a file, audit.jsonl in a coordinator's state_dir",
+                         path);
     OMM_TRY(omm_audit_log_verify(&check, path, head ? &known : NULL));
     if (check.entries == 0)
         return omm_raise(OMM_ERR_FORMAT,

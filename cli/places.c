@@ -56,7 +56,7 @@ static omm_err folder_of(char out[OMM_PATH_MAX], const char *path) {
     return OMM_OK;
 }
 
-static bool is_folder(const char *path) {
+bool place_is_folder(const char *path) {
     struct stat at;
     return stat(path, &at) == 0 && S_ISDIR(at.st_mode);
 }
@@ -69,7 +69,7 @@ typedef bool folder_is(const char *folder, const char *other);
 static omm_err find_above(char at[OMM_PATH_MAX], bool *found, const char *path, folder_is *is,
                           const char *other) {
     char from[OMM_PATH_MAX];
-    OMM_TRY(is_folder(path) ? omm_path_join(from, ".", path) : folder_of(from, path));
+    OMM_TRY(place_is_folder(path) ? omm_path_join(from, ".", path) : folder_of(from, path));
     *found = false;
     if (!realpath(from, at)) return OMM_OK;
     while (!is(at, other)) {
@@ -146,7 +146,7 @@ void place_unmake(const place_made *made) {
 static omm_err check_output(const char *path, const char *option) {
     char folder[OMM_PATH_MAX];
     struct stat at;
-    if (is_folder(path))
+    if (place_is_folder(path))
         return omm_raise(OMM_ERR_USAGE, "%s: %s is a folder; accepted: a file", option, path);
     OMM_TRY(place_check_unsealed(option, path));
     OMM_TRY(folder_of(folder, path));

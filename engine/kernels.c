@@ -13,8 +13,8 @@
  * memory, and making one of a panel of B. */
 #define GEMM_A_COST ((size_t)16)
 #define GEMM_B_COST ((size_t)8)
-/* Tasks of a product for each worker, at most. */
-#define GEMM_TASKS_PER_WORKER 5u
+/* Cells of a product for each worker, at most. */
+#define GEMM_CELLS_PER_WORKER 5u
 /* Of a cell's columns that are a task of their own: one in so many. */
 #define GEMM_LAST_PART ((size_t)5)
 /* Part of a task for which others wait at the end of a product: a 32nd for each worker, to a half.  Of many the
@@ -81,12 +81,19 @@ static size_t gemm_task_cost(const gemm_cut *cut, size_t n) {
 
 /* The same until the last worker ends. */
 static size_t gemm_cost(const gemm_cut *cut) {
-    const size_t n = min_size(cut->n_step, cut->job->n),
-                 waiting = min_size(cut->c->workers, GEMM_WAIT_WORKERS);
+    const size_t n = min_size(cut->n_step, cut->job->n);
+    const size_t waiting = min_size(cut->c->workers, GEMM_WAIT_WORKERS);
     const size_t last = gemm_task_cost(cut, cut->n_last > 0 ? cut->n_last : n);
     const size_t one = cut->n_last > 0 ? gemm_task_cost(cut, n - cut->n_last) + last : last;
     return divide_up(gemm_cells(cut), cut->c->workers) * one +
            last * waiting / (2 * GEMM_WAIT_WORKERS);
+}
+
+static void keep_cheaper(gemm_cut *best, size_t *least, const gemm_cut *cut) {
+    const size_t cost = gemm_cost(cut);
+    if (cost >= *least) return;
+    *least = cost;
+    *best = *cut;
 }
 
 /* Many tasks wait little for each other, few read A and make panels less often: the cheapest of both, and of rows
@@ -96,15 +103,14 @@ static gemm_cut gemm_plan(const omm_compute *c, const gemm_job *job) {
     const size_t rows_max = divide_up(job->m, GEMM_MR_MAX);
     gemm_cut best = gemm_cut_of(c, job, 1, 1);
     size_t least = gemm_cost(&best);
-    for (size_t each = 0; each <= GEMM_TASKS_PER_WORKER; each++) {
-        const size_t cells = (each > 0 ? each : 1) * c->workers;
+    for (size_t each = 1; each <= GEMM_CELLS_PER_WORKER; each++) {
+        const size_t cells = each * c->workers;
         for (size_t m_count = 1; m_count <= min_size(cells, rows_max); m_count++) {
             gemm_cut cut = gemm_cut_of(c, job, m_count, cells);
-            if (each == 0) cut.n_last = cut.n_step / GEMM_NC / GEMM_LAST_PART * GEMM_NC;
-            const size_t cost = gemm_cost(&cut);
-            if (cost >= least) continue;
-            least = cost;
-            best = cut;
+            keep_cheaper(&best, &least, &cut);
+            if (each > 1) continue;
+            cut.n_last = cut.n_step / GEMM_NC / GEMM_LAST_PART * GEMM_NC;
+            keep_cheaper(&best, &least, &cut);
         }
     }
     return best;
