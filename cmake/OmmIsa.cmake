@@ -51,8 +51,12 @@ function(omm_isa_sources OUT STEM)
         set_source_files_properties(${STEM}_scalar_fma.c PROPERTIES COMPILE_OPTIONS "${PLAIN};-mfma")
         set_source_files_properties(${STEM}_avx2.c PROPERTIES
             COMPILE_OPTIONS "${CHECKED};-mavx2;-mfma;-mf16c")
+        set(WIDE ${PLAIN})
+        if(OMM_SANITIZE) # but for plain C with fma all that computes is so also what that option of gcc makes of it
+            list(APPEND WIDE -O1)
+        endif()
         set_source_files_properties(${STEM}_avx512.c PROPERTIES COMPILE_OPTIONS
-            "${PLAIN};-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mfma;-mf16c;-mprefer-vector-width=512")
+            "${WIDE};-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mfma;-mf16c;-mprefer-vector-width=512")
         if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${STEM}_avx2_vnni.c)
             list(APPEND SOURCES ${STEM}_avx2_vnni.c)
             set_source_files_properties(${STEM}_avx2_vnni.c PROPERTIES COMPILE_OPTIONS "${PLAIN};-mavx2;-mfma;-mf16c;${AVX_VNNI}")

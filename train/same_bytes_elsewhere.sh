@@ -6,8 +6,9 @@
 #   no_fma_full  the same of BUILD/release/train/full_test, which ./test --all builds
 #   nehalem      BUILD/clang/train/same_bytes_test under an emulated x86-64 of 2008, which has neither AVX nor fma;
 #                without sanitizers, whose memory the emulator does not have
-#   aarch64      BUILD/aarch64/train under an emulator: every run in NEON, one in plain C; ./test --all builds it
-#   aarch64_full the other runs of full_test there
+#   aarch64      BUILD/aarch64/train under an emulator: every run in NEON but those whose optimiser alone is another, one in
+#                plain C, two of full_test; ./test --all builds it
+#   aarch64_full the others there
 #
 # Each run meets its digest, of tests/golden/train.digests or of full_test.  Exit 77: something is missing, said on
 # stdout.
@@ -74,10 +75,14 @@ aarch64 | aarch64_full)
     built "$other/same_bytes_test"
     built "$other/full_test"
     emulated() { qemu-aarch64 -L "$build/sysroot-arm64" "$@"; }
+    optimizers="llama-f16-adamw-lora-plus llama-f16-sgd-nesterov llama-f16-adafactor llama-f16-adafactor-relative"
     if [ "$1" = aarch64_full ]; then
+        # shellcheck disable=SC2086 # names
+        emulated "$other/same_bytes_test" neon $optimizers
         emulated "$other/full_test" neon adamw sgd adafactor galore
     else
-        emulated "$other/same_bytes_test" neon
+        # shellcheck disable=SC2086
+        emulated "$other/same_bytes_test" neon except $optimizers
         emulated "$other/same_bytes_test" scalar gemma2-f32-short
         emulated "$other/full_test" neon adamw-short muon
     fi
