@@ -229,8 +229,27 @@ omm_err omm_repro_record_write(omm_buf *out, const omm_repro_record *record) {
     return record_finish(out, &r);
 }
 
+const char *omm_repro_floats(const char *isa) {
+    static const char *const known[][2] = {{"scalar", "scalar"},  {"avx2", "avx2"},
+                                           {"avx2_vnni", "avx2"}, {"avx512", "avx512"},
+                                           {"neon", "neon"},      {"neon_dotprod", "neon"}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(isa, known[i][0]) == 0) return known[i][1];
+    return NULL;
+}
+
 static omm_err write_repro(omm_buf *out, const void *record) {
     return omm_repro_record_write(out, record);
+}
+
+static const char *get_isa(record_in *r) {
+    const char *isa = record_get_str(r, "isa", TEXT_BYTES_MAX);
+    if (r->err == OMM_OK && !omm_repro_floats(isa))
+        record_fail(r, omm_raise(OMM_ERR_FORMAT,
+                                 "isa is '%s'; known are scalar, avx2, avx2_vnni, avx512, neon and "
+                                 "neon_dotprod",
+                                 isa));
+    return isa;
 }
 
 static void get_check(record_in *r, json_t *array, size_t i, omm_repro_check *c) {
@@ -238,7 +257,7 @@ static void get_check(record_in *r, json_t *array, size_t i, omm_repro_check *c)
     c->round = (uint32_t)record_get_u64(&item, "round", OMM_EVIDENCE_ROUNDS_MAX);
     c->has_node = record_get_digest_if(&c->node, &item, "node");
     c->kind = record_get_str(&item, "kind", TEXT_BYTES_MAX);
-    c->isa = record_get_str(&item, "isa", TEXT_BYTES_MAX);
+    c->isa = get_isa(&item);
     c->threads = (uint32_t)record_get_u64(&item, "threads", UINT32_MAX);
     c->steps = (uint32_t)record_get_u64(&item, "steps", UINT32_MAX);
     c->expected = record_get_str(&item, "expected", TEXT_BYTES_MAX);
@@ -251,7 +270,7 @@ omm_err omm_repro_record_parse(omm_repro_record *out, omm_arena *arena, omm_byte
     omm_repro_record got;
     memset(&got, 0, sizeof got);
     got.commit = get_head(&r, got.run_id);
-    got.isa = record_get_str(&r, "isa", TEXT_BYTES_MAX);
+    got.isa = get_isa(&r);
     got.threads = (uint32_t)record_get_u64(&r, "threads", UINT32_MAX);
     got.other_isa = record_get_bool(&r, "other_isa");
     json_t *array = record_get_array(&got.check_count, &r, "checks", CHECKS_MAX);

@@ -53,6 +53,8 @@ static void test_paths(void) {
         "virtual/a/b",
         "virtual/.hidden",
         "measured/a b",
+        "measured/Wire.json", /* some file systems take it for wire.json */
+        "virtual/Timeline.jsonl",
         "eval/other.jsonl",
         "eval\\after.jsonl",
     };

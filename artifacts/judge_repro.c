@@ -110,10 +110,11 @@ static bool kind_of(omm_gate_repeat_kind *kind, const char *name) {
 
 static bool ran_elsewhere(const omm_repro_record *record, const omm_repro_check *c,
                           omm_gate_repeat_kind kind) {
+    const bool other_floats = strcmp(omm_repro_floats(c->isa), omm_repro_floats(record->isa)) != 0;
     switch (kind) {
     case OMM_GATE_REPEAT_THREADS: return c->threads != record->threads;
-    case OMM_GATE_REPEAT_ISA: return strcmp(c->isa, record->isa) != 0;
-    case OMM_GATE_REPEAT_SCALAR: return strcmp(c->isa, "scalar") == 0;
+    case OMM_GATE_REPEAT_ISA: return other_floats;
+    case OMM_GATE_REPEAT_SCALAR: return other_floats && strcmp(c->isa, "scalar") == 0;
     }
     return false;
 }

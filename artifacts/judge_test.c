@@ -436,6 +436,10 @@ static void change(repeats *r, int what) {
         c[SCALAR].expected = c[SCALAR].repeated = STEP_2;
         break;
     case 17: aim(r, &c[ISA], 0), c[ISA].round++; break;
+    case 18: c[ISA].isa = "avx2_vnni"; break; /* whose floats are those of the run's avx2 */
+    case 19: c[ISA].isa = "avx"; break;
+    case 20: r->record.isa = "banana"; break;
+    case 21: r->record.isa = "scalar", r->record.other_isa = false, c[ISA].isa = "avx2"; break;
     default: CHECK(false);
     }
 }
@@ -458,7 +462,11 @@ static void test_repeats(void) {
                                        NULL,
                                        "was not chosen by the receipts",
                                        "was not chosen by the receipts",
-                                       "was not chosen by the receipts"};
+                                       "was not chosen by the receipts",
+                                       "ran as the run itself did",
+                                       "isa is 'avx'; known are scalar, avx2,",
+                                       "isa is 'banana'; known are",
+                                       "ran as the run itself did"};
     for (size_t i = 0; i < sizeof says / sizeof *says; i++) {
         repeats r;
         omm_judgement j;

@@ -11,7 +11,7 @@
 /* In patterns:  #  round number, at least three digits
  *               %  decimal number     @  16 hex digits     $  64 hex digits
  *               ^  capital letters, digits and underscores (a reason)
- *               *  a file name of letters, digits, dot, dash and underscore */
+ *               *  a file name of small letters, digits, dot, dash and underscore: no two that some file systems take for one */
 typedef struct path_rule {
     const char *pattern;
     omm_bundle_class class;
@@ -76,8 +76,7 @@ static size_t match_wildcard(char wildcard, const char *path) {
     case '^': return match_set(path, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
     default:
         if (path[0] == '.') return 0; /* no hidden files */
-        return match_set(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                               "0123456789_.-");
+        return match_set(path, "abcdefghijklmnopqrstuvwxyz0123456789_.-");
     }
 }
 

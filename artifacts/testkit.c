@@ -224,6 +224,8 @@ omm_err kit_read_scenario(omm_scenario_facts *out, const char **about, omm_bytes
                                 .steps = 2,
                                 .audited = 1,
                                 .audits_threads = true,
+                                .audits_isa = true,
+                                .audits_scalar = true,
                                 .accept_min = KIT_ACCEPT_MIN,
                                 .deadline_ms = KIT_DEADLINE_MS,
                                 .round_items = KIT_SAMPLE,

@@ -39,19 +39,32 @@ static void check_policy(verifier *v) {
     omm_arena_fini(&arena);
 }
 
-/* Of as many submissions as there are to train again. */
+static void check_kind(verifier *v, const omm_repro_record *repro, const char *kind,
+                       const char *how, size_t wanted) {
+    size_t count = 0;
+    for (size_t i = 0; i < repro->check_count; i++)
+        count += strcmp(repro->checks[i].kind, kind) == 0;
+    if (count != wanted)
+        audit_fail(v->a, "measured/repro.json",
+                   "submissions repeated %s: %zu, and scenario.yaml gives %zu", how, count, wanted);
+}
+
+/* Of as many submissions as there are to train again; every processor has plain C beside what it has of its own. */
 static void check_repeated(verifier *v, const omm_repro_record *repro) {
     const omm_scenario_facts *f = &v->a->facts;
-    size_t accepted = 0, threads = 0;
+    const bool is_scalar = strcmp(repro->isa, "scalar") == 0;
+    size_t accepted = 0;
     if (!v->a->has_facts || !v->a->ev.run.simulated) return;
     for (size_t r = 0; r < v->a->ev.round_count; r++) accepted += v->a->ev.heads[r].accepted_count;
-    for (size_t i = 0; i < repro->check_count; i++)
-        threads += strcmp(repro->checks[i].kind, "threads") == 0;
-    const size_t wanted = !f->audits_threads ? 0 : f->audited < accepted ? f->audited : accepted;
-    if (threads != wanted)
-        audit_fail(v->a, "measured/repro.json",
-                   "%zu submissions are repeated with other threads, and scenario.yaml gives %zu",
-                   threads, wanted);
+    const size_t wanted = f->audited < accepted ? f->audited : accepted;
+    if (repro->other_isa == is_scalar)
+        audit_fail(v->a, "measured/repro.json", "other_isa is %s of a run by %s",
+                   repro->other_isa ? "true" : "false", repro->isa);
+    check_kind(v, repro, "threads", "with other threads", f->audits_threads ? wanted : 0);
+    check_kind(v, repro, "isa", "by another instruction set",
+               f->audits_isa && !is_scalar ? wanted : 0);
+    check_kind(v, repro, "scalar", "in plain C",
+               f->audits_scalar && !is_scalar && accepted > 0 ? 1 : 0);
 }
 
 /* True: it is there, and of this run.  Malformed, it fails a gate; where a policy has that for information alone, it is no evidence

@@ -162,6 +162,8 @@ omm_err omm_scenario_agrees(omm_scenario_facts *out, const char **about, omm_byt
                                     .steps = s.recipe.steps,
                                     .audited = s.audit.submissions,
                                     .audits_threads = s.audit.other_threads,
+                                    .audits_isa = s.audit.lower_isa,
+                                    .audits_scalar = s.audit.scalar_steps > 0,
                                     .accept_min = s.round.accept_min,
                                     .deadline_ms = s.round.deadline_ms,
                                     .round_items = s.evaluation.round_items,

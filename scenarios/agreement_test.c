@@ -3,6 +3,7 @@
  * everything else of each fits together, so that one check alone may fail.
  */
 #include "omm/agreement.h"
+#include "omm/compute.h"
 #include "omm/recipe.h"
 #include "omm/scenario.h"
 #include "omm/verify.h"
@@ -112,6 +113,12 @@ static void test_texts(void) {
            "eval/after.jsonl", "line 1 has a reply, and scenario.yaml says otherwise");
     expect(&(kit_options){.from = "uncompressed: true", .to = "uncompressed: false"}, "eval",
            "eval/control.jsonl", "is there, and scenario.yaml asks for no control");
+    expect(&(kit_options){.from = "other_threads: true", .to = "other_threads: false"}, "verdicts",
+           "measured/repro.json", "with other threads: 1, and scenario.yaml gives 0");
+    expect(&(kit_options){.from = "lower_isa: true", .to = "lower_isa: false"}, "verdicts",
+           "measured/repro.json", "by another instruction set: 1, and scenario.yaml gives 0");
+    expect(&(kit_options){.from = "scalar_steps: 2", .to = "scalar_steps: 0"}, "verdicts",
+           "measured/repro.json", "in plain C: 1, and scenario.yaml gives 0");
     expect(&(kit_options){.from = "uncompressed: false",
                           .to = "uncompressed: true",
                           .no_control = true},
@@ -284,7 +291,19 @@ static void test_many_nodes(void) {
     sample_close(&s);
 }
 
+/* What verify knows of instruction sets, also of another processor's, is what the engine has. */
+static void test_instruction_sets(void) {
+    for (unsigned i = 0; i < OMM_ISA_COUNT; i++) {
+        const omm_isa isa = (omm_isa)i;
+        const char *floats = omm_repro_floats(omm_isa_name(isa));
+        CHECK(floats != NULL);
+        if (omm_isa_available(isa)) CHECK(strcmp(floats, omm_isa_name(omm_isa_floats(isa))) == 0);
+    }
+    CHECK(omm_repro_floats("") == NULL && omm_repro_floats("AVX2") == NULL);
+}
+
 int main(void) {
+    test_instruction_sets();
     test_honest();
     test_texts();
     test_records();

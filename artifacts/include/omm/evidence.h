@@ -190,16 +190,20 @@ typedef struct omm_wire_record {
 OMM_CHECKED omm_err omm_wire_record_write(omm_buf *out, const omm_wire_record *record);
 OMM_CHECKED omm_err omm_wire_record_parse(omm_wire_record *out, omm_arena *arena, omm_bytes text);
 
+/* The instruction set whose float products the one called `isa` has (training is all floats): itself, or the one that it
+ * adds products of bytes to.  NULL: none is called that.  Static text. */
+const char *omm_repro_floats(const char *isa);
+
 /* One repetition of one accepted submission, or (has_node false) of a whole round.  A gate takes it
  * only if the submission is among the first of omm_audit_order (the first k for k repetitions of a
- * kind), if `expected` is what the bundle says, and if it ran with other `threads` (kind threads),
- * on another `isa` (kind isa), or on "scalar" (kind scalar) than the run. */
+ * kind), if `expected` is what the bundle says, and if it ran with other `threads` (kind threads), with other float
+ * products (kind isa), or on "scalar", which the run did not (kind scalar). */
 typedef struct omm_repro_check {
     uint32_t round;
     bool has_node;
     omm_digest node;
     const char *kind; /* "threads", "isa" or "scalar" */
-    const char *isa;  /* that it was repeated on */
+    const char *isa;  /* that it was repeated on: a name that omm_repro_floats knows */
     uint32_t threads; /* that it was repeated with */
     uint32_t steps;   /* 0: all */
     /* 64 hex digits: canonical payload digest; with `steps`, the 8-byte step digest of the last of
@@ -210,9 +214,10 @@ typedef struct omm_repro_check {
 typedef struct omm_repro_record {
     char run_id[OMM_RUN_ID_SIZE];
     const char *commit;
-    const char *isa; /* that the run used */
+    const char *isa; /* that the run used; known as well */
     uint32_t threads;
-    bool other_isa; /* this machine has a second instruction set */
+    bool
+        other_isa; /* this machine has one with other float products below it: all but "scalar" have */
     const omm_repro_check *checks;
     size_t check_count;
 } omm_repro_record;

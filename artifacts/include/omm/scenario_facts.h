@@ -17,10 +17,11 @@
 
 /* What the scenario says of a run and run.json does not. */
 typedef struct omm_scenario_facts {
-    uint64_t seed;    /* also of a service, whose keys do not follow from it */
-    uint32_t steps;   /* of every submission */
-    uint32_t audited; /* submissions that simulate trains again; with other numbers of threads: */
-    bool audits_threads;
+    uint64_t seed;                   /* also of a service, whose keys do not follow from it */
+    uint32_t steps;                  /* of every submission */
+    uint32_t audited;                /* submissions that simulate trains again: */
+    bool audits_threads, audits_isa; /* with other numbers of threads, by a lower instruction set */
+    bool audits_scalar;              /* and the first steps of one in plain C */
     uint32_t accept_min;  /* a round with fewer accepted submissions is void, and no other */
     uint64_t deadline_ms; /* of every offer */
     uint32_t round_items; /* held-out items after each round, if there are so many; 0: all */
