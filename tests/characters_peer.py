@@ -11,6 +11,7 @@ import gguf
 SOURCE, MESHMIND, OUT = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 PEER = sys.argv[4]
 TEXTS, MERGES = 300, 500
+BOM = "\ufeff".encode()
 SPACE = "\u2581"
 NORMAL, UNKNOWN, CONTROL, USER, BYTE = 1, 2, 3, 4, 6
 SAMPLE = """Überall grüßen schöne Häuser die müden Gäste.
@@ -88,7 +89,7 @@ class Vocabulary:
 
 def ours(vocabulary, text, *flags):
     path = OUT / "text"
-    path.write_bytes(text)
+    path.write_bytes(BOM + text)  # of which `tokenize` takes one away, as it is no part of a file's text
     done = subprocess.run([MESHMIND, "tokenize", "-m", vocabulary.path, "--file", path, *flags], capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"{vocabulary.name}: exit {done.returncode}: {done.stderr}")

@@ -10,7 +10,7 @@ are by what llama.cpp's search minimises: x x; |x| + rms in Q4_K and Q5_K; |x| i
 """
 import sys
 sys.path.pop(0)  # the tokenize.py beside this file is not the one that numpy means
-import argparse, ctypes, pathlib, subprocess, tempfile
+import argparse, ctypes, os, pathlib, subprocess, tempfile
 
 import numpy as np
 import gguf
@@ -33,7 +33,8 @@ def library():
     if args.ggml:
         return args.ggml
     import llama_cpp
-    return next((pathlib.Path(llama_cpp.__file__).parent / "lib").glob("libggml-base.*"))
+    folder = os.environ.get("LLAMA_CPP_LIB_PATH") or pathlib.Path(llama_cpp.__file__).parent / "lib"
+    return next(pathlib.Path(folder).glob("libggml-base.*"))
 
 
 ggml = ctypes.CDLL(str(library()))
