@@ -350,7 +350,7 @@ static void refuse(try_parse parse, const char *text, omm_err want) {
 
 static void test_refused(void) {
     refuse(try_state, "{\"items\":1,\"loss\":0.5,\"state\":-1}\n", OMM_ERR_FORMAT);
-    refuse(try_state, "{\"items\":1,\"loss\":0.5}\n", OMM_ERR_NOT_FOUND);
+    refuse(try_state, "{\"items\":1,\"loss\":0.5}\n", OMM_ERR_FORMAT);
     refuse(try_state, "{\"items\":1,\"loss\":0.5,\"state\":1,\"x\":1}\n", OMM_ERR_FORMAT);
     refuse(try_state, "{\"items\":1, \"loss\":0.5,\"state\":1}\n", OMM_ERR_FORMAT);
     refuse(try_state, "{\"items\":1,\"items\":1,\"loss\":0.5,\"state\":1}\n", OMM_ERR_FORMAT);
@@ -514,7 +514,7 @@ static void test_base_unnamed(void) {
     CHECK(at != NULL);
     memmove(at, at + sizeof title - 1, (size_t)(text.data + text.size - at) - sizeof title + 1);
     text.size -= sizeof title - 1;
-    CHECK_ERR(omm_run_record_parse(&run, &arena, omm_buf_view(&text)), OMM_ERR_NOT_FOUND);
+    CHECK_ERR(omm_run_record_parse(&run, &arena, omm_buf_view(&text)), OMM_ERR_FORMAT);
     omm_arena_fini(&arena);
     omm_buf_fini(&before);
     omm_buf_fini(&text);

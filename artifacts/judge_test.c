@@ -269,6 +269,12 @@ static void test_wrong_files(void) {
         {"rounds.jsonl", NULL, NULL, "jain_index", "evidence is missing"},
         {"run.json", NULL, NULL, "jain_index", "evidence is missing"},
         {"run.json", "{", "[", "unsigned_accepted", "evidence cannot be used: run.json"},
+        {"run.json", "\"rounds\"", "\"roundt\"", "unsigned_accepted",
+         "evidence cannot be used: run.json: member \"rounds\" is missing"},
+        {"run.json", "\"rounds\"", "\"roundt\"", "up_bytes_max",
+         "the run that is judged is not known"},
+        {"measured/wire.json", "\"retries\"", "\"retriet\"", "wire_overhead",
+         "member \"retries\" is missing"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char dir[OMM_PATH_MAX];

@@ -54,8 +54,7 @@ static omm_err parse_state(evidence *ev, void *rows, size_t i, omm_bytes line) {
 
 static omm_err name_line(omm_err err, size_t i) {
     if (err == OMM_OK || err == OMM_ERR_NOMEM) return err;
-    return omm_raise(err == OMM_ERR_NOT_FOUND ? OMM_ERR_FORMAT : err, "line %zu: %.180s", i + 1,
-                     omm_err_sentence());
+    return omm_raise(err, "line %zu: %.180s", i + 1, omm_err_sentence());
 }
 
 /* Errors: those of reading and of `parse`. */

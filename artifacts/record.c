@@ -267,7 +267,9 @@ void *record_alloc(record_in *r, size_t count, size_t size) {
 omm_err record_end(record_in *root) {
     json_decref(root->object);
     root->object = NULL;
-    return root->err;
+    if (root->err != OMM_ERR_NOT_FOUND) return root->err;
+    return omm_raise(OMM_ERR_FORMAT, "%.240s",
+                     omm_err_sentence()); /* a member, and no file, is missing */
 }
 
 omm_err record_same(omm_bytes text, const omm_buf *again, const char *name) {

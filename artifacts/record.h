@@ -58,7 +58,7 @@ omm_bytes record_get_blob(record_in *r, const char *key, size_t bytes_max); /* h
 json_t *record_get_array(size_t *count, record_in *r, const char *key, size_t count_max);
 omm_digest *record_get_digests(size_t *count, record_in *r, const char *key, size_t count_max);
 void *record_alloc(record_in *r, size_t count, size_t size); /* in the arena */
-/* Frees a root; returns the first failure. */
+/* Frees a root; returns the first failure, that a member is missing as FORMAT. */
 OMM_CHECKED omm_err record_end(record_in *root);
 /* The strict part: `again` is what the writer makes of the parsed record. */
 OMM_CHECKED omm_err record_same(omm_bytes text, const omm_buf *again, const char *name);

@@ -73,6 +73,8 @@ static bool check_record(verifier *v, const char *path, omm_err err, const char 
     if (err == OMM_ERR_NOMEM) v->a->fatal = err;
     if (err != OMM_OK)
         audit_fail(v->a, path, "%s", omm_err_sentence());
+    else if (v->a->ev.run_file.err != OMM_OK) /* which has been said */
+        return false;
     else if (strcmp(run_id, v->a->ev.run.run_id) != 0)
         audit_fail(v->a, path, "run_id is not that of run.json");
     else

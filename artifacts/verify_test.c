@@ -108,6 +108,35 @@ static void has(const omm_buf *text, const char *part) {
     CHECK(false);
 }
 
+/* A record that is there and cannot be read is not said to be missing, and takes no other file's place among the failures. */
+static void test_unreadable(const kit *k, const char *path, const char *from, const char *says) {
+    char dir[OMM_PATH_MAX];
+    omm_verify_report r;
+    omm_buf text;
+    size_t complete = 0;
+    bool said = false;
+    omm_buf_init(&text, BUF_MAX);
+    kit_copy(dir, k->dir);
+    kit_read(&text, dir, path);
+    uint8_t *at = memmem(text.data, text.size, from, strlen(from));
+    CHECK(at != NULL);
+    at[1] ^= 1;
+    kit_write(dir, path, omm_buf_view(&text));
+    kit_verify(&r, dir, NULL);
+    for (size_t i = 0; i < r.failure_count; i++) {
+        const omm_verify_failure *f = &r.failures[i];
+        complete += strcmp(f->check, "complete") == 0;
+        CHECK(strstr(f->reason, "the file is missing") == NULL);
+        CHECK(strcmp(f->reason, "run_id is not that of run.json") != 0);
+        if (strcmp(f->path, path) == 0 && strstr(f->reason, says)) said = true;
+    }
+    if (!said || complete != 1) print_report(&r);
+    CHECK(said && complete == 1 && kit_names(&r, "complete", path));
+    omm_verify_report_fini(&r);
+    omm_buf_fini(&text);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
 /* A file with a byte more is named once; the others' digests are looked at, and what is not done is said once, in no failure of its
  * own. */
 static void test_byte_more(const kit *k) {
@@ -565,6 +594,8 @@ int main(int argc, char **argv) {
     test_good(&k);
     test_refusal(&k);
     test_byte_more(&k);
+    test_unreadable(&k, "run.json", "\"rounds\":", "member \"rounds\" is missing");
+    test_unreadable(&k, "rounds.jsonl", "\"void\":", "line 1: member \"void\" is missing");
     test_meanwhile(&k);
     test_files(&k);
     CHECK_OK(omm_dir_walk(k.dir, remove_file, &k));

@@ -167,7 +167,8 @@ static void test_fails_closed(size_t f) {
     const omm_gate_context nameless = {&policy, "", NULL};
     bad = SOURCE;
     bad.run_id = "";
-    check_all_fail(feed, &nameless, &bad, ROWS_GOOD, n, "stale");
+    check_all_fail(feed, &nameless, &bad, ROWS_GOOD, n, "the run that is judged is not known");
+    check_all_fail(feed, &nameless, &SOURCE, ROWS_GOOD, n, "the run that is judged is not known");
 
     check_all_fail(feed, &context, &SOURCE, ROWS_EMPTY, n, "no samples");
     check_all_fail(feed, &context, &SOURCE, ROWS_NAN, n, "");

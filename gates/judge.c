@@ -80,6 +80,8 @@ static bool source_fails(reason *r, const omm_gate_context *context,
                        source->problem_in ? source->problem_in : "", source->problem_in ? ": " : "",
                        source->problem);
     if (!source->path || !source->path[0]) return because(r, "evidence is missing");
+    if (!context->run_id || !context->run_id[0])
+        return because(r, "the run that is judged is not known, so no evidence is of it");
     if (!same_text(source->run_id, context->run_id))
         return because(r, "stale: evidence is of run %.64s, not of %.64s", or_none(source->run_id),
                        or_none(context->run_id));

@@ -61,7 +61,8 @@ omm_err sim_evidence_open(sim_evidence *evidence, const char *dir) {
     omm_err err = OMM_OK;
     OMM_TRY_OUT(read_file(&run, evidence, "run.json"));
     OMM_TRY_OUT(read_file(&rounds, evidence, "rounds.jsonl"));
-    OMM_TRY_OUT(omm_run_record_parse(&evidence->run, &evidence->arena, omm_buf_view(&run)));
+    err = omm_run_record_parse(&evidence->run, &evidence->arena, omm_buf_view(&run));
+    OMM_TRY_OUT(sim_evidence_about(evidence, "run.json", err));
     OMM_TRY_OUT(parse_rounds(evidence, omm_buf_view(&rounds)));
 out:
     omm_buf_fini(&run);

@@ -635,6 +635,19 @@ static void test_other_data_is_refused(void) {
     memcpy(s_base, good_base, sizeof s_base);
 }
 
+/* The last member of a record by another name: that is missing, and the file is not. */
+static void put_misnamed(const char *file, const omm_buf *was) {
+    omm_buf is;
+    size_t at = was->size - 1;
+    omm_buf_init(&is, 1u << 22);
+    CHECK_OK(omm_buf_append(&is, was->data, was->size));
+    while (at > 0 && memcmp(was->data + at - 1, ",\"", 2) != 0) at--;
+    CHECK(at > 0);
+    is.data[at + 1] ^= 1;
+    put_file(file, omm_buf_view(&is));
+    omm_buf_fini(&is);
+}
+
 /* Without its last bytes, or not there at all: a file that is read is named, and it is the bundle's fault. */
 static void fault(const char *file, bool judges) {
     omm_replay_result result;
@@ -643,14 +656,15 @@ static void fault(const char *file, bool judges) {
     omm_buf was;
     get_file(&was, file);
     snprintf(path, sizeof path, "%s/%s", s_bundle, file);
-    for (int i = 0; i < 2; i++) {
+    const bool is_run = strcmp(file, "run.json") == 0 || strcmp(file, "rounds.jsonl") == 0;
+    for (int i = 0; i < 2 + is_run; i++) {
         if (i == 0) put_file(file, omm_bytes_of(was.data, was.size - 1));
         if (i == 1) CHECK_EQ(unlink(path), 0);
+        if (i == 2) put_misnamed(file, &was);
         const omm_err err = judges ? judge_again(&judged) : replay(&result, "cafe-02", 0, 0);
-        const bool is_run = strcmp(file, "run.json") == 0 || strcmp(file, "rounds.jsonl") == 0;
         CHECK(err != OMM_OK);
         CHECK(strstr(omm_err_sentence(), file) != NULL);
-        CHECK_EQ(s_is_bad, i == 0 || !is_run); /* without these it is no bundle */
+        CHECK_EQ(s_is_bad, i != 1 || !is_run); /* without these it is no bundle */
     }
     put_file(file, omm_buf_view(&was));
     omm_buf_fini(&was);

@@ -109,7 +109,8 @@ static const omm_config_field s_audit_fields[] = {
     OMM_CONFIG_BOOL(omm_scenario_audit, lower_isa, .fallback = "true",
                     .help = "... and on the next lower instruction set"),
     OMM_CONFIG_U32(omm_scenario_audit, scalar_steps, .fallback = "1", .max = 1000000,
-                   .help = "first steps of one submission in plain C; 0: none"),
+                   .help =
+                       "first steps of one submission in plain C, no more than it has; 0: none"),
     {0}};
 
 const omm_config_field omm_scenario_fields[] = {

@@ -226,6 +226,16 @@ static omm_err check_round(const omm_simulate_options *options, const sim_setup 
                      options->scenario, round->accept_min, most);
 }
 
+/* Else that would be found out when all is trained, and nothing goes on from there. */
+static omm_err check_audit(const omm_simulate_options *options, const sim_setup *setup) {
+    const omm_scenario *s = &setup->scenario;
+    if (s->audit.scalar_steps <= s->recipe.steps) return OMM_OK;
+    return omm_raise(OMM_ERR_CONFIG,
+                     "%s: audit.scalar_steps is %u, and a submission has recipe.steps: %u; "
+                     "accepted: 0 (none) to %u",
+                     options->scenario, s->audit.scalar_steps, s->recipe.steps, s->recipe.steps);
+}
+
 static omm_err warn_words(const omm_simulate_options *options, const sim_setup *setup) {
     char doubt[OMM_TOKENIZER_DOUBT_MAX];
     if (!options->warn) return OMM_OK;
@@ -254,6 +264,7 @@ omm_err omm_simulate(omm_simulate_result *result, const omm_simulate_options *op
     OMM_TRY_OUT(sim_setup_open(&setup, &open));
     is_set_up = true;
     OMM_TRY_OUT(check_round(options, &setup));
+    OMM_TRY_OUT(check_audit(options, &setup));
     OMM_TRY_OUT(sim_warn_unmet(&setup, options));
     OMM_TRY_OUT(warn_words(options, &setup));
     OMM_TRY_OUT(open_bundle(&bundle, result, options));

@@ -709,6 +709,8 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     expect(["simulate", bad, "--out", folder / "x"], 2, r"test.jsonl: \d+ of \d+ held-out examples, the first in line \d+, are also what \S+ trains on", meshmind=FASTER)
     bad.write_text(good + "round: {accept_min: 3, select: 2}\n")
     expect(["simulate", bad, "--out", folder / "x"], 2, "round.accept_min is 3, but a round has 2 nodes at most")
+    bad.write_text(good.replace("scalar_steps: 0", "scalar_steps: 9"))  # found out before anything is trained
+    expect(["simulate", bad, "--out", folder / "x"], 2, "audit.scalar_steps is 9, and a submission has recipe.steps: 2; accepted: 0 .* to 2")
     bad.write_text(good + "round: {quorum: 40}\n")
     expect(["simulate", bad, "--out", folder / "x"], 2, r"round.quorum is 40, but there are (\d) clients, and nobody can join a simulated run; accepted: 0 .* to \1", meshmind=FASTER)
     bad.write_text(good)

@@ -78,7 +78,7 @@ typedef struct omm_run_record {
 } omm_run_record;
 
 /* Errors of all writers: NOMEM, TOO_BIG, NUMERIC.  Errors of all parsers: FORMAT (what and where),
- * NOT_FOUND (a member is missing), VERSION, TOO_BIG, NOMEM. */
+ * VERSION, TOO_BIG, NOMEM. */
 OMM_CHECKED omm_err omm_run_record_write(omm_buf *out, const omm_run_record *record);
 OMM_CHECKED omm_err omm_run_record_parse(omm_run_record *out, omm_arena *arena, omm_bytes text);
 /* What round 0 follows: its offer's `previous`, so that every node signs for all of it.
