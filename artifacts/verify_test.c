@@ -1,5 +1,6 @@
 /* A good bundle passes; with one bit flipped in any file it fails and names the file; and so does
  * a bundle that holds more, less or something else than its manifest says. */
+#include "omm/evidence.h"
 #include "omm/json.h"
 #include "omm/mem.h"
 #include "omm/verify.h"
@@ -426,6 +427,103 @@ static void test_no_folder(void) {
     CHECK_OK(omm_dir_remove(dir));
 }
 
+/* --- honest repetitions --- */
+
+/* What a scenario says of them, and how many of each kind simulate writes of a run by `isa`; k of all accepted. */
+typedef struct repeated {
+    uint32_t audited;
+    bool threads, isa, scalar;
+    const char *run_isa;
+    size_t counts[3]; /* threads, isa, scalar */
+} repeated;
+
+static repeated s_repeated;
+
+static omm_err read_repeated(omm_scenario_facts *out, const char **about, omm_bytes text,
+                             const omm_run_record *run) {
+    OMM_TRY(kit_read_scenario(out, about, text, run));
+    out->audited = s_repeated.audited;
+    out->audits_threads = s_repeated.threads;
+    out->audits_isa = s_repeated.isa;
+    out->audits_scalar = s_repeated.scalar;
+    return OMM_OK;
+}
+
+/* Whatever its rows are of, which a gate judges. */
+static void put_repeated(const char *dir) {
+    static const char *const kinds[] = {"threads", "isa", "scalar"};
+    omm_buf text;
+    omm_arena arena;
+    omm_repro_record record;
+    omm_repro_check checks[32];
+    size_t count = 0;
+    omm_buf_init(&text, BUF_MAX);
+    omm_arena_init(&arena, BUF_MAX);
+    kit_read(&text, dir, "measured/repro.json");
+    CHECK_OK(omm_repro_record_parse(&record, &arena, omm_buf_view(&text)));
+    for (size_t kind = 0; kind < 3; kind++)
+        for (size_t i = 0; i < s_repeated.counts[kind]; i++) {
+            CHECK(count < sizeof checks / sizeof *checks);
+            checks[count] = record.checks[0];
+            checks[count].isa = kind == 0 ? s_repeated.run_isa : "scalar";
+            checks[count++].kind = kinds[kind];
+        }
+    record.isa = s_repeated.run_isa;
+    record.other_isa = strcmp(record.isa, "scalar") != 0;
+    record.checks = checks;
+    record.check_count = count;
+    omm_buf_clear(&text);
+    CHECK_OK(omm_repro_record_write(&text, &record));
+    kit_write(dir, "measured/repro.json", omm_buf_view(&text));
+    omm_arena_fini(&arena);
+    omm_buf_fini(&text);
+}
+
+/* A ledger has a line for each accepted submission. */
+static size_t count_accepted(const char *dir) {
+    omm_buf text;
+    size_t count = 0;
+    omm_buf_init(&text, BUF_MAX);
+    kit_read(&text, dir, "ledger.jsonl");
+    for (size_t i = 0; i < text.size; i++) count += text.data[i] == '\n';
+    omm_buf_fini(&text);
+    return count;
+}
+
+/* Plain C has nothing below it; of fewer submissions than are to be repeated all are; and each kind may be off. */
+static void test_repeated(const kit *k) {
+    const size_t all = count_accepted(k->dir);
+    const repeated honest[] = {
+        {1, true, true, true, "avx2", {1, 1, 1}},
+        {1, true, true, true, "scalar", {1, 0, 0}},
+        {99, true, true, true, "avx512", {all, all, 1}},
+        {99, true, true, false, "scalar", {all, 0, 0}},
+        {0, true, true, true, "avx2_vnni", {0, 0, 1}},
+        {0, true, true, false, "neon", {0, 0, 0}},
+        {2, false, true, false, "neon_dotprod", {0, 2, 0}},
+    };
+    CHECK(all > 2 && all < 15);
+    for (size_t i = 0; i < sizeof honest / sizeof *honest; i++) {
+        char dir[OMM_PATH_MAX];
+        omm_verify_report r;
+        const omm_verify_options options = {
+            .trusted = &k->bundle.public_key, .render = kit_render, .read_scenario = read_repeated};
+        for (int more = 0; more < 4; more++) { /* then with one more of a kind */
+            s_repeated = honest[i];
+            if (more > 0) s_repeated.counts[more - 1]++;
+            kit_copy(dir, k->dir);
+            put_repeated(dir);
+            kit_reseal(dir, &k->bundle, true);
+            CHECK_OK(omm_bundle_verify(&r, dir, &options));
+            if (r.intact != (more == 0)) print_report(&r);
+            CHECK_EQ(r.intact, more == 0);
+            if (more > 0) CHECK(kit_names(&r, "verdicts", "measured/repro.json"));
+            omm_verify_report_fini(&r);
+            CHECK_OK(omm_dir_remove(dir));
+        }
+    }
+}
+
 /* --- files that change meanwhile --- */
 
 typedef struct meanwhile {
@@ -598,6 +696,7 @@ int main(int argc, char **argv) {
     test_unreadable(&k, "rounds.jsonl", "\"void\":", "line 1: member \"void\" is missing");
     test_meanwhile(&k);
     test_files(&k);
+    test_repeated(&k);
     CHECK_OK(omm_dir_walk(k.dir, remove_file, &k));
     test_no_folder();
     test_no_memory(&k, 17);
