@@ -55,6 +55,8 @@ static void test_paths(void) {
         "measured/a b",
         "measured/Wire.json", /* some file systems take it for wire.json */
         "virtual/Timeline.jsonl",
+        "measured/wire.json.", /* the same */
+        "virtual/timeline.jsonl..",
         "eval/other.jsonl",
         "eval\\after.jsonl",
     };

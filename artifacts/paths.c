@@ -75,8 +75,9 @@ static size_t match_wildcard(char wildcard, const char *path) {
     case '$': n = match_set(path, hex); return n == 64 ? n : 0;
     case '^': return match_set(path, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
     default:
-        if (path[0] == '.') return 0; /* no hidden files */
-        return match_set(path, "abcdefghijklmnopqrstuvwxyz0123456789_.-");
+        n = match_set(path, "abcdefghijklmnopqrstuvwxyz0123456789_.-");
+        /* No hidden files; and a dot at the end some file systems leave out. */
+        return n > 0 && path[0] != '.' && path[n - 1] != '.' ? n : 0;
     }
 }
 

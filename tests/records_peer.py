@@ -319,8 +319,8 @@ def audit_verify(data):
 
 # The first table of docs/files.md; limits are not checked here.
 NNN, NODE = r"(?:\d{3}|[1-9]\d{3,6})", "[0-9a-f]{16}"
-CLASSES = [("-", r"manifest\.json(\.minisig)?"), ("V", r"virtual/[a-z0-9_-][a-z0-9_.-]*"),
-           ("M", r"measured/[a-z0-9_-][a-z0-9_.-]*|junit\.xml"),
+CLASSES = [("-", r"manifest\.json(\.minisig)?"), ("V", r"virtual/(?!\.)[a-z0-9_.-]*[a-z0-9_-]"),
+           ("M", r"measured/(?!\.)[a-z0-9_.-]*[a-z0-9_-]|junit\.xml"),
            ("D", r"(scenario|policy)\.yaml|(run|gates)\.json|(rounds|ledger)\.jsonl|final\.gguf|close\.env"),
            ("D", rf"offers/r{NNN}\.env|(submissions|receipts)/r{NNN}-{NODE}\.env|payloads/[0-9a-f]{{64}}\.bin"),
            ("D", rf"refused/r{NNN}-(0|[1-9]\d{{0,6}})(-[A-Z0-9_]+\.(env|bin)|\.receipt\.env)"),
