@@ -8,6 +8,7 @@
 #include "omm/mem.h"
 #include "omm/thinking.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -76,12 +77,6 @@ static bool read_u32_or_all(const reader *r, const char *name, uint32_t *out, co
     return true;
 }
 
-static bool read_f32(const reader *r, const char *name, float *out, const json_t *value) {
-    if (!json_is_number(value)) return refuse(r, name, "%s: a number is needed", name);
-    *out = (float)json_number_value(value);
-    return true;
-}
-
 static bool take_stream(reader *r, const char *name, const json_t *value) {
     return read_bool(r, name, &r->out->stream, value);
 }
@@ -94,18 +89,6 @@ static bool take_stream_options(reader *r, const char *name, const json_t *value
         return refuse(r, name, "%s: accepted is {\"include_usage\": true}, or false", name);
     if (!usage || json_is_null(usage)) return true;
     return read_bool(r, "stream_options.include_usage", &r->out->include_usage, usage);
-}
-
-static bool take_temperature(reader *r, const char *name, const json_t *value) {
-    return read_f32(r, name, &r->out->sampler.temperature, value);
-}
-
-static bool take_top_p(reader *r, const char *name, const json_t *value) {
-    return read_f32(r, name, &r->out->sampler.top_p, value);
-}
-
-static bool take_min_p(reader *r, const char *name, const json_t *value) {
-    return read_f32(r, name, &r->out->sampler.min_p, value);
 }
 
 static bool take_top_k(reader *r, const char *name, const json_t *value) {
@@ -121,6 +104,22 @@ static bool read_within(const reader *r, const char *name, float *out, const jso
                       (double)max);
     *out = (float)v;
     return true;
+}
+
+static bool take_temperature(reader *r, const char *name, const json_t *value) {
+    return read_within(r, name, &r->out->sampler.temperature, value, 0.0f, 100.0f);
+}
+
+/* 0, which OpenAI's range begins with: the likeliest alone makes up that much. */
+static bool take_top_p(reader *r, const char *name, const json_t *value) {
+    float *out = &r->out->sampler.top_p;
+    if (!read_within(r, name, out, value, 0.0f, 1.0f)) return false;
+    *out = fmaxf(*out, FLT_MIN);
+    return true;
+}
+
+static bool take_min_p(reader *r, const char *name, const json_t *value) {
+    return read_within(r, name, &r->out->sampler.min_p, value, 0.0f, 1.0f);
 }
 
 static bool take_frequency(reader *r, const char *name, const json_t *value) {
@@ -684,7 +683,6 @@ static bool read_members(reader *r) {
 /* What members say together. */
 static bool check_members(reader *r) {
     request *out = r->out;
-    if (omm_sampler_check(&out->sampler) != OMM_OK) return refuse_err(r, NULL, OMM_ERR_CONFIG);
     if (out->top_logprobs > 0 && !out->logprobs)
         return refuse(r, "top_logprobs", "top_logprobs: together with logprobs");
     if (json_is_integer(json_object_get(r->root, "max_tokens")) &&

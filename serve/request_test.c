@@ -48,7 +48,7 @@ static const refusal s_refusals[] = {
     {true, "{" TURN ", \"temprature\": 0.1}", 400, NULL,
      "temprature: not known here; accepted: model, "},
     {true, "{" TURN ", \"temprature\": null}", 400, NULL, "temprature: not known here"},
-    {true, "{" TURN ", \"min_p\": 1.5}", 400, NULL, "min-p 1.5: must be 0 to 1"},
+    {true, "{" TURN ", \"min_p\": 1.5}", 400, "min_p", "min_p: accepted are numbers from 0 to 1"},
     {true, "{" TURN ", \"prompt\": \"x\"}", 400, NULL, "prompt: not known here"},
     {false, "{\"prompt\": \"x\", \"messages\": []}", 400, NULL, "messages: not known here"},
     {true, "{" TURN ", \"model\": \"three\"}", 404, "model",
@@ -56,9 +56,9 @@ static const refusal s_refusals[] = {
     {true, "{" TURN ", \"model\": \"one+\"}", 404, "model", "there is no model one+"},
     {true, "{" TURN ", \"model\": \"base+one\"}", 404, "model", "there is no model base+one"},
     {true, "{" TURN ", \"model\": 1}", 400, "model", "a name is needed"},
-    {true, "{" TURN ", \"temperature\": -1}", 400, NULL, "temperature -1: must be 0 to 100"},
-    {true, "{" TURN ", \"temperature\": \"1\"}", 400, "temperature", "a number is needed"},
-    {true, "{" TURN ", \"top_p\": 0}", 400, NULL, "top-p 0"},
+    {true, "{" TURN ", \"temperature\": -1}", 400, "temperature", "numbers from 0 to 100"},
+    {true, "{" TURN ", \"temperature\": \"1\"}", 400, "temperature", "numbers from 0 to 100"},
+    {true, "{" TURN ", \"top_p\": -0.1}", 400, "top_p", "numbers from 0 to 1"},
     {true, "{" TURN ", \"top_k\": -2}", 400, "top_k", "whole numbers from 0"},
     {true, "{" TURN ", \"seed\": -2}", 400, "seed", "from 0 to 2^53"},
     {true, "{" TURN ", \"seed\": 9007199254740993}", 400, "seed", "from 0 to 2^53"},
@@ -252,6 +252,14 @@ static void test_members(const served *s) {
     CHECK(r->stop_count == 2 && omm_bytes_equal(r->stops[0], omm_bytes_str("ab")));
     CHECK(omm_bytes_equal(r->stops[1], omm_bytes_str("c")));
     CHECK(r->stream && r->include_usage && r->logprobs && r->top_logprobs == 20 && !r->has_tools);
+    request_fini(s_request);
+    accepts(s, true, "{" TURN ", \"temperature\": 100, \"top_p\": 0, \"min_p\": 0}");
+    uint32_t drawn = 0; /* at that temperature all four are about as likely */
+    const float logits[4] = {0.1f, 0.2f, 0.4f, 0.3f};
+    for (uint64_t i = 0; i < 16; i++) {
+        CHECK_OK(omm_sample(&drawn, &r->sampler, logits, 4, i));
+        CHECK_EQ(drawn, 2u);
+    }
     request_fini(s_request);
     accepts(s, false, "{\"prompt\": [[5, 6, 7], \"the\"], \"echo\": true}");
     CHECK(r->prompt_count == 2 && r->prompts[0].count == 3 && r->prompts[0].ids[2] == 7);
