@@ -114,9 +114,10 @@ static omm_err open_assistant(chat *c) {
     options.now_ud = c->clock.ud;
     options.calls_max = c->options.calls;
     options.at_length = ": -n N takes more tokens";
-    const bool can_grow =
-        omm_session_positions_max(c->loaded.session) < c->loaded.model.dims.context;
-    options.at_context = can_grow ? " (-c N takes more)" : "";
+    const uint32_t most = omm_session_positions_max(c->loaded.session);
+    options.at_context = most < c->loaded.memory.asked         ? " (more memory takes more)"
+                         : most < c->loaded.model.dims.context ? " (-c N takes more)"
+                                                               : "";
     options.each = chat_view_event;
     options.each_ud = &c->view;
     return omm_assistant_open(&c->assistant, &options);

@@ -60,9 +60,13 @@ static omm_sampler sampler_of(const generate_options *o) {
 /* What is wrong whatever the model is, before anybody waits for it. */
 static omm_err check_options(const generate_options *o) {
     const omm_sampler sampler = sampler_of(o);
-    if (!o->prompt == !o->file)
-        return omm_raise(OMM_ERR_USAGE, "%s: PROMPT, - for standard input, or -f FILE",
-                         o->file ? "two prompts, give one" : "which prompt?");
+    const bool goes_on = o->common.session && !o->chat && omm_file_exists(o->common.session);
+    if (o->prompt ? o->file != NULL : !o->file && !goes_on)
+        return omm_raise(OMM_ERR_USAGE, "%s: PROMPT, - for standard input, or -f FILE%s",
+                         o->file ? "two prompts, give one" : "which prompt?",
+                         o->common.session && !o->file
+                             ? "; a text goes on without one where --session's file is there"
+                             : "");
     if (o->system && !o->chat)
         return omm_raise(OMM_ERR_USAGE, "--system: together with --chat, a text has no turns");
     if (o->no_think && !o->chat)
@@ -86,8 +90,10 @@ static omm_err read_input(omm_buf *out) {
                          : OMM_OK;
 }
 
-/* All of it, to the last line end; a byte order mark is no part of the text, here as in training. */
+/* All of it, to the last line end; a byte order mark is no part of the text, here as in training.  Without a prompt a
+ * session's text goes on as it stands. */
 static omm_err read_prompt(generation *g, const generate_options *o) {
+    if (!o->file && !o->prompt) return OMM_OK;
     if (!o->file && strcmp(o->prompt, "-") != 0)
         return omm_buf_append(&g->asked, o->prompt, strlen(o->prompt));
     OMM_TRY(o->file ? omm_file_read(&g->asked, o->file) : read_input(&g->asked));
@@ -118,12 +124,12 @@ static omm_err make_prompt(generation *g, const loaded *l, const generate_option
             OMM_ERR_USAGE,
             "the prompt is empty, and the model's file asks for no begin token (add_bos_token)");
     const uint32_t most = omm_session_positions_max(l->session);
-    if (g->prompt.tokens.count > most - g->restored)
-        return omm_raise(OMM_ERR_TOO_BIG,
-                         "a prompt of %zu tokens after %u of a session: the context holds %u; -c "
-                         "takes up to the %u that the model was trained for",
-                         g->prompt.tokens.count, g->restored, most, l->model.dims.context);
-    return OMM_OK;
+    if (g->prompt.tokens.count <= most - g->restored) return OMM_OK;
+    char after[48] = "", more[CLI_MEMORY_MORE_MAX];
+    if (g->restored > 0) snprintf(after, sizeof after, " after %u of a session", g->restored);
+    cli_memory_more(more, &l->memory, l->model.dims.context);
+    return omm_raise(OMM_ERR_TOO_BIG, "a prompt of %zu tokens%s: the context holds %u; %s",
+                     g->prompt.tokens.count, after, most, more);
 }
 
 static double per_second(size_t tokens, uint64_t ns) {
@@ -371,12 +377,11 @@ static omm_err load_and_generate(generation *g, loaded *l, const generate_option
 
 /* Fewer tokens than were asked for, and the text does not show why. */
 static void tell_full(const generation *g, const loaded *l, const generate_options *o) {
-    const uint32_t most = omm_session_positions_max(l->session), all = l->model.dims.context;
+    char more[CLI_MEMORY_MORE_MAX];
     if (strcmp(g->stop, "context") != 0 || g->ids.count == o->count_max) return;
-    fprintf(stderr, "ends after %zu of %u tokens: the context of %u positions is full",
-            g->ids.count, o->count_max, most);
-    if (most < all) fprintf(stderr, "; -c takes up to %u", all);
-    fputc('\n', stderr);
+    cli_memory_more(more, &l->memory, l->model.dims.context);
+    fprintf(stderr, "ends after %zu of %u tokens: the context of %u positions is full; %s\n",
+            g->ids.count, o->count_max, omm_session_positions_max(l->session), more);
 }
 
 static omm_err run(const generate_options *o) {
@@ -426,7 +431,8 @@ int cmd_generate(int argc, char **argv) {
         FORM_OPTIONS(o.form),
         DECODING_OPTIONS(o.decoding),
         {"session", 0, CLI_STR, &o.common.session, "FILE",
-         "go on from FILE if it is there; save tokens and cache to it at the end"},
+         "go on from FILE if it is there, then without PROMPT, too; save tokens and cache to it at "
+         "the end"},
         {"special", 0, CLI_FLAG, &o.special, NULL, "read and write control tokens by name"},
         {"stats", 0, CLI_FLAG, &o.stats, NULL, "speeds on stderr at the end"},
         {"json", 0, CLI_FLAG, &o.json, NULL, "one JSON object at the end"},

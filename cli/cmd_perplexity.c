@@ -83,11 +83,12 @@ static omm_err score_text(score *out, loaded *l, const perplexity_options *o, om
                           omm_tokens *ids) {
     const uint32_t most = omm_session_positions_max(l->session);
     const uint32_t window = o->window ? o->window : most;
-    if (window < 2 || window > most)
-        return omm_raise(OMM_ERR_USAGE,
-                         "--window %u: the context holds %u; -c takes up to the %u that the model "
-                         "was trained for",
-                         window, most, l->model.dims.context);
+    if (window < 2 || window > most) {
+        char more[CLI_MEMORY_MORE_MAX];
+        cli_memory_more(more, &l->memory, l->model.dims.context);
+        return omm_raise(OMM_ERR_USAGE, "--window %u: the context holds %u; %s", window, most,
+                         more);
+    }
     OMM_TRY(read_ids(ids, l, o, text));
     out->tokens = ids->count;
     out->has_bos = omm_tokenizer_adds_bos(l->tokenizer);

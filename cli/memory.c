@@ -82,6 +82,7 @@ omm_err cli_memory_plan(cli_memory *out, const omm_gguf *gguf, const omm_gguf *c
     m.available = limit.available > 0 ? limit.available : machine.available;
     OMM_TRY(omm_plan_make(&asked, gguf, adapters, count, options));
     m.plan = asked;
+    m.asked = asked.session.positions_max;
     if (limit.megabytes > 0) {
         const uint64_t most = (uint64_t)limit.megabytes * 1000000;
         const uint64_t left = most > limit.taken ? most - limit.taken : 0;
@@ -94,6 +95,17 @@ omm_err cli_memory_plan(cli_memory *out, const omm_gguf *gguf, const omm_gguf *c
     print_plan(&m, &asked, options, limit);
     *out = m;
     return OMM_OK;
+}
+
+void cli_memory_more(char out[CLI_MEMORY_MORE_MAX], const cli_memory *m, uint32_t trained) {
+    const uint32_t most = m->plan.session.positions_max;
+    if (most < m->asked)
+        snprintf(out, CLI_MEMORY_MORE_MAX, "with more memory it would be %u", m->asked);
+    else if (most < trained)
+        snprintf(out, CLI_MEMORY_MORE_MAX, "-c takes up to the %u that the model was trained for",
+                 trained);
+    else
+        snprintf(out, CLI_MEMORY_MORE_MAX, "the model was trained for no more");
 }
 
 json_t *cli_memory_json(const cli_memory *m) {

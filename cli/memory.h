@@ -25,6 +25,7 @@
 typedef struct cli_memory {
     omm_plan plan;
     uint64_t available; /* bytes, before loading */
+    uint32_t asked;     /* positions, before any were left out to fit */
 } cli_memory;
 
 typedef struct cli_memory_limit {
@@ -44,6 +45,9 @@ void cli_memory_machine(omm_memory *out);
 OMM_CHECKED omm_err cli_memory_plan(cli_memory *out, const omm_gguf *gguf,
                                     const omm_gguf *const *adapters, size_t count,
                                     const omm_plan_options *options, cli_memory_limit limit);
+#define CLI_MEMORY_MORE_MAX 96
+/* What would give more positions than there are, for who ran out of them: no advice that changes nothing. */
+void cli_memory_more(char out[CLI_MEMORY_MORE_MAX], const cli_memory *memory, uint32_t trained);
 /* For --json, with the peak so far. */
 json_t *cli_memory_json(const cli_memory *memory);
 

@@ -475,7 +475,13 @@ if "warning" in whole.stderr or done["stop"] != "text" or done["text"] != answer
 for stop, text in (("Tx", "T\n"), ("T", "\n")):
     expect(["generate", "-m", MODEL, "--temp", 9, "--seed", 7, "-n", 1, "--stop", stop, "x"], 0, rf"\A{text}\Z", "stdout")
 expect(["generate", "-m", MODEL, "-c", 16, "Once upon a time there was a crow. The crow said that it was old."], 3,
-       r"a prompt of \d\d tokens after 0 of a session: the context holds 16; -c takes up to the 512 that")
+       r"a prompt of \d\d tokens: the context holds 16; -c takes up to the 512 that")
+# Where a limit has lowered the context, or the model knows no more, -c would change nothing, and is not what they are told to give.
+for more, holds, says in (["--max-memory-mb", 18], r"\d\d\d", "with more memory it would be 512"), ([], "512", "the model was trained for no more"):
+    expect(["generate", "-m", MODEL, *more, "a " * 600], 3, rf"a prompt of \d+ tokens: the context holds {holds}; {says}$")
+    ends = run("generate", "-m", MODEL, *more, "-n", 600, "--stop", "never said", "leaf").stderr
+    if not re.search(rf"the context of {holds} positions is full; {says}$", ends, re.M):
+        failures.append(f"generate {more}, the context is full: {ends}")
 # A file without a template, in whose vocabulary ChatML's marks are nothing but text, is talked to with a warning; one whose template
 # names marks that its vocabulary lacks is damaged.
 with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
@@ -579,9 +585,12 @@ for how in [[], ["--temp", "0.9", "--seed", "7"], ["--kv", "q8_0", "--top-k", "2
 # A session that ends inside a character goes on with the whole character.
 with tempfile.TemporaryDirectory() as folder:
     letters = ["--temp", "20", "--top-k", "0", "--seed", "1", "--json"]  # token 80 begins a letter of two bytes, token 81 ends it
-    parts = [json.loads(run("generate", "-m", MODEL, *letters, "-n", n, "--session", folder + "/made/s", text).stdout)["text"] for n, text in ((80, "a"), (2, ""))]
+    parts = [json.loads(run("generate", "-m", MODEL, *letters, "-n", n, "--session", folder + "/made/s", *text).stdout)["text"] for n, text in ((80, ("a",)), (2, ()))]
     if not parts[0].endswith("sp\ufffd") or not parts[1].startswith("\u01f9"):
         failures.append(f"generate --session, inside a character: {parts[0][-8:]!a} {parts[1]!a}")
+    expect(["generate", "-m", MODEL, "--session", folder + "/new"], 2, "which prompt.*a text goes on without one where --session's file is there")
+    if (pathlib.Path(folder) / "new").exists():
+        failures.append("generate --session without a prompt left a file")
 # One program at a time goes on with a session; the second is refused, and the first one's turns are kept.
 with tempfile.TemporaryDirectory() as folder:
     session = pathlib.Path(folder) / "made" / "s"

@@ -39,7 +39,7 @@ for more, due in ([few], True), ([few, "--json"], True), ([few, "--type", "F16"]
 run("quantize", MODEL, work / "x.gguf", "Q4_K_M", "--pure", code=2)
 found.check(not (work / "x.gguf").exists(), "quantize --pure of a mix wrote a file")
 # A text that the context ends; the last token that was asked for is no early end.
-for context, count, says in ((16, 60, "ends after 14 of 60 tokens: the context of 16 positions is full; -c takes up to 512"), (16, 14, None), (64, 8, None)):
+for context, count, says in ((16, 60, "ends after 14 of 60 tokens: the context of 16 positions is full; -c takes up to the 512 that the model was trained for"), (16, 14, None), (64, 8, None)):
     done = run("generate", "-m", MODEL, "-c", context, "-n", count, "leaf")
     got = [line for line in done.stderr.splitlines() if "context" in line]
     found.check(got == ([says] if says else []), f"-c {context} -n {count}: {done.stderr}")
