@@ -768,7 +768,7 @@ static void test_gone_constrained(unsigned port) {
 static void test_gone(unsigned port) {
     static const char *const ways[] = {"", ", \"stream\": true"};
     for (unsigned i = 0; i < 4; i++) {
-        const double left = metric(port, "left_total");
+        const double left = metric(port, "left_total"), drawn = metric(port, "tokens_total");
         const int fd = ask_long(port, ways[i % 2]);
         if (i == 1) served_send(fd, "\r\nGET /", 7); /* hides nothing */
         if (i < 2) wait_for(port, "seats_taken", 4);
@@ -777,6 +777,8 @@ static void test_gone(unsigned port) {
             wait_for(port, "left_total", left + 1); /* else it may be gone before it was read */
         wait_for(port, "seats_taken", 0);
         wait_for(port, "waiting", 0);
+        /* the seats were left, not written to their end */
+        CHECK(metric(port, "tokens_total") - drawn < strtod(LONG_TOKENS, NULL));
     }
 }
 
