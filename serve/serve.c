@@ -38,7 +38,9 @@ static omm_err check_name(const omm_serve_options *o, size_t index, const char *
                          name, OMM_SERVE_NAME_MAX);
     for (size_t i = 0; i < index; i++)
         if (strcmp(i ? o->adapters[i - 1].name : o->name, name) == 0)
-            return omm_raise(OMM_ERR_CONFIG, "two models are named %s", name);
+            return omm_raise(
+                OMM_ERR_CONFIG,
+                "two models are named %s: --name NAME and --lora NAME=FILE give others", name);
     return OMM_OK;
 }
 

@@ -452,7 +452,7 @@ def test_options(folder):
     refused("presence-penalty -2.5: must be -2 to 2", *m, "--presence-penalty", "-2.5")
     refused("repeat-penalty 0: must be 0.01 to 100", *m, "--repeat-penalty", "0")
     refused("nothing.gguf", *m, "--lora", "a=nothing.gguf")
-    refused("two models are named a", *m, "--name", "a", "--lora", f"a={MODEL}")
+    refused("two models are named a: --name NAME and --lora NAME=FILE give others", *m, "--name", "a", "--lora", f"a={MODEL}")
     refused("accepted are 1 to 64 letters", *m, "--name", "a b")
     refused("only its owner may read it", *m, "--api-key-file", key)
     refused("top-p 2", *m, "--top-p", "2")
