@@ -16,6 +16,7 @@
 #include <stdlib.h>
 
 enum { ARENA_BYTES_MAX = 1 << 22, CHECKPOINT_EVERY = 500 };
+enum { PLACE_OUT, PLACE_CHECKPOINT, PLACES };
 
 typedef struct pretrain_run {
     full_run run;
@@ -24,7 +25,8 @@ typedef struct pretrain_run {
     omm_arena arena;
     omm_pretrain_config config;
     char folder[OMM_PATH_MAX]; /* of the config */
-    omm_buf file;              /* the model before the first step: run.gguf lies in it */
+    place_made places[PLACES];
+    omm_buf file; /* the model before the first step: run.gguf lies in it */
 } pretrain_run;
 
 static omm_err open_model(pretrain_run *r) {
@@ -160,10 +162,10 @@ static omm_err run_all(pretrain_run *r) {
         return full_run_report(&r->run);
     }
     const omm_recipe recipe = omm_pretrain_recipe(&r->config);
-    train_warn_of_rate(&recipe, "training.warmup_steps", "training.steps",
-                       "training.learning_rate");
     OMM_TRY(of_config(open_texts(r), r));
     OMM_TRY(of_config(open_valid(r), r));
+    train_warn_of_rate(&recipe, "training.warmup_steps", "training.steps",
+                       "training.learning_rate");
     const omm_full_muon muon = omm_pretrain_muon_of(&r->config);
     r->run.listed = r->config.training.order == OMM_PRETRAIN_LISTED;
     r->run.unseen_spread = (float)r->config.training.unseen_spread;
@@ -171,6 +173,19 @@ static omm_err run_all(pretrain_run *r) {
     OMM_TRY(full_run_steps(&r->run));
     OMM_TRY(full_run_save(&r->run));
     return full_run_report(&r->run);
+}
+
+/* What the run will write can be written: known before hours of work. */
+static omm_err make_places(pretrain_run *r) {
+    const full_run_options *o = &r->run.options;
+    OMM_TRY(place_make_output(&r->places[PLACE_OUT], o->out, "--out"));
+    if (!o->checkpoint) return OMM_OK;
+    return place_make_output(&r->places[PLACE_CHECKPOINT], o->checkpoint, "--checkpoint");
+}
+
+/* Of a run that ended before its end no folder stays that it made and put nothing into. */
+static void unmake_places(const pretrain_run *r) {
+    for (size_t i = PLACES; i > 0; i--) place_unmake(&r->places[i - 1]);
 }
 
 int cmd_pretrain(int argc, char **argv) {
@@ -212,13 +227,15 @@ int cmd_pretrain(int argc, char **argv) {
     if (!o->checkpoint && o->checkpoint_every != CHECKPOINT_EVERY)
         return cli_fail("pretrain",
                         omm_raise(OMM_ERR_USAGE, "--checkpoint-every needs --checkpoint"));
-    omm_err err = place_make_output(NULL, o->out, "--out");
-    if (err == OMM_OK && o->checkpoint)
-        err = place_make_output(NULL, o->checkpoint, "--checkpoint");
-    if (err != OMM_OK) return cli_fail("pretrain", err);
+    if (r.start && (o->checkpoint || o->resume))
+        return cli_fail("pretrain",
+                        omm_raise(OMM_ERR_USAGE, "--start makes no step: --checkpoint and --resume "
+                                                 "do not go with it"));
     omm_arena_init(&r.arena, ARENA_BYTES_MAX);
     omm_buf_init(&r.file, FULL_RUN_BYTES_MAX);
-    err = run_all(&r);
+    omm_err err = make_places(&r);
+    if (err == OMM_OK) err = run_all(&r);
+    if (err != OMM_OK) unmake_places(&r);
     full_run_close(&r.run);
     omm_buf_fini(&r.file);
     omm_arena_fini(&r.arena);

@@ -84,10 +84,7 @@ static void warn_of_length(const train_run *r) {
 
 /* Takes r->data apart; the loss of the held-out part is over what --loss says too. */
 static omm_err split_data(train_run *r) {
-    const char *by = r->args.split_by ? r->args.split_by : "item";
-    bool by_client = strcmp(by, "client") == 0;
-    if (!by_client && strcmp(by, "item") != 0)
-        return omm_raise(OMM_ERR_USAGE, "--split-by '%.40s'; accepted: item, client", by);
+    const bool by_client = r->args.split_by && strcmp(r->args.split_by, "client") == 0;
     omm_dataset *all = r->data, *kept = NULL;
     OMM_TRY(omm_dataset_split(&kept, &r->eval, all, (double)r->args.split, by_client));
     r->data_totals = *omm_dataset_totals(all);
@@ -171,11 +168,6 @@ static omm_err load_data(train_run *r) {
     OMM_TRY(data_open(&r->data, r->args.data, r->tokenizer, &options, r->args.stream));
     r->data_totals = *omm_dataset_totals(r->data);
     warn_of_length(r);
-    if (r->args.split != 0 && r->args.eval)
-        return omm_raise(OMM_ERR_USAGE, "--split holds out examples where --eval names none: one "
-                                        "of them is enough");
-    if (r->args.split_by && r->args.split == 0)
-        return omm_raise(OMM_ERR_USAGE, "--split-by says what --split X holds out: X is missing");
     if (r->args.split != 0) OMM_TRY(split_data(r));
     if (r->args.eval) OMM_TRY(load_eval(r));
     if (!r->eval) return OMM_OK;
@@ -237,19 +229,16 @@ static void warn_of_patterns(const train_run *r) {
                 strchr(sentence, ':'));
 }
 
-static omm_err open_run(train_run *r) {
+static omm_err open_parts(train_run *r) {
     omm_isa isa = OMM_ISA_SCALAR;
     OMM_TRY(check_out(&r->args));
-    if (!r->args.dry_run && omm_file_exists(r->args.out))
-        fprintf(stderr, "--out replaces %s\n", r->args.out);
+    if (!r->args.dry_run) OMM_TRY(kept_run_check_there(r->args.checkpoint, r->args.resume));
     if (r->args.full) OMM_TRY(train_full_check(&r->args));
     OMM_TRY(train_recipe(&r->recipe, &r->args));
-    train_warn_of_rate(&r->recipe, "--warmup", "--steps", "--lr");
     OMM_TRY(split_clients(r));
     OMM_TRY(omm_isa_choose(&isa, getenv("OMM_ISA")));
     OMM_TRY(cli_threads_parse(&r->threads, r->args.threads));
     OMM_TRY(open_model(r));
-    warn_of_patterns(r);
     OMM_TRY(train_start_open(r));
     OMM_TRY(load_data(r));
     OMM_TRY(train_check_options(r));
@@ -273,6 +262,14 @@ static omm_err open_run(train_run *r) {
     const omm_err err = omm_trainer_open(&r->trainer, &options);
     if (err != OMM_ERR_REFUSED_SHAPE) return err;
     return omm_raise(OMM_ERR_USAGE, "--start: %s", omm_err_sentence());
+}
+
+/* What is worth a thought is said once nothing is refused any more. */
+static omm_err open_run(train_run *r) {
+    OMM_TRY(train_say_option(open_parts(r), r->args.recipe));
+    train_warn_of_rate(&r->recipe, "--warmup", "--steps", "--lr");
+    warn_of_patterns(r);
+    return OMM_OK;
 }
 
 static void close_run(train_run *r) {
@@ -442,6 +439,7 @@ static omm_err run_all(train_run *r) {
     /* All weights are those of the checkpoint once the course is open. */
     if (!r->full) OMM_TRY(train_course_open(r));
     if (!r->full) OMM_TRY(hold_room(r));
+    if (omm_file_exists(r->args.out)) fprintf(stderr, "--out replaces %s\n", r->args.out);
     OMM_TRY(judge_before(r));
     if (r->full) OMM_TRY(train_course_open(r));
     OMM_TRY(train_all(r));

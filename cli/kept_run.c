@@ -31,13 +31,18 @@ omm_err kept_run_check(const char *path, uint32_t every, bool resume) {
     return OMM_OK;
 }
 
+omm_err kept_run_check_there(const char *path, bool resume) {
+    if (!path || resume || !omm_file_exists(path)) return OMM_OK;
+    return omm_raise(OMM_ERR_USAGE,
+                     "%s is there already: --resume goes on with it; remove it to begin again",
+                     path);
+}
+
 omm_err kept_run_open(bool *there, const kept_run *run, bool resume) {
+    *there = false;
+    OMM_TRY(kept_run_check_there(run->path, resume));
     *there = run->path && omm_file_exists(run->path);
     if (!*there) return OMM_OK;
-    if (!resume)
-        return omm_raise(OMM_ERR_USAGE,
-                         "%s is there already: --resume goes on with it; remove it to begin again",
-                         run->path);
     omm_buf file;
     omm_buf_init(&file, run->bytes_max);
     omm_err err = omm_file_read(&file, run->path);

@@ -24,6 +24,8 @@ typedef struct kept_run {
 
 /* Options that contradict.  Errors: USAGE. */
 OMM_CHECKED omm_err kept_run_check(const char *path, uint32_t every, bool resume);
+/* A checkpoint that is there and is not to be gone on from, seen before anything is read.  Errors: USAGE. */
+OMM_CHECKED omm_err kept_run_check_there(const char *path, bool resume);
 /* *there: a checkpoint to go on from was loaded.  Errors: USAGE (there is one, without `resume`), those of
  * `load`, with the file's name. */
 OMM_CHECKED omm_err kept_run_open(bool *there, const kept_run *run, bool resume);

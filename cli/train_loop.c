@@ -54,19 +54,11 @@ static omm_err evaluate(void *ud, double *loss, const omm_lora *adapter) {
 /* --- opening --------------------------------------------------------------------------------- */
 
 omm_err train_check_options(const train_run *r) {
-    const train_args *a = &r->args;
-    if (strcmp(a->keep, "best") != 0 && strcmp(a->keep, "last") != 0)
-        return omm_raise(OMM_ERR_USAGE, "--keep '%.40s'; accepted: best, last", a->keep);
-    if ((a->patience || strcmp(a->keep, "best") == 0) && !a->eval_every)
-        return omm_raise(OMM_ERR_USAGE, "--keep best and --patience need --eval-every N");
-    if (a->eval_every && !r->eval)
-        return omm_raise(OMM_ERR_USAGE, "--eval-every needs --eval FILE or --split X");
-    OMM_TRY(kept_run_check(a->checkpoint, a->checkpoint_every, a->resume));
     const omm_data_format formats[] = {
         omm_dataset_totals(r->data)->format,
         omm_dataset_totals(r->eval ? r->eval : r->data)->format,
     };
-    return data_options_check(&a->data_options, formats, 2);
+    return data_options_check(&r->args.data_options, formats, 2);
 }
 
 /* A line that cannot be written stops no run. */

@@ -1,6 +1,7 @@
 /* train_options.c - the option table of `train`, and its recipe. */
 #include "train_options.h"
 
+#include "kept_run.h"
 #include "loaded.h"
 #include "options.h"
 #include "threads.h"
@@ -225,12 +226,32 @@ static omm_err check_idle(const train_args *a) {
         {a->full && a->alpha != s_unset, "--alpha does not go with --full"},
         {a->full && a->targets, "--targets does not go with --full"},
         {a->full && strcmp(a->activations, "f32") != 0, "--activations does not go with --full"}};
-    if (a->split != s_unset && !(a->split > 0 && a->split < 1))
-        return omm_raise(OMM_ERR_USAGE, "--split %g; accepted: over 0 and under 1",
-                         (double)a->split);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].is_idle) return omm_raise(OMM_ERR_USAGE, "%s", all[i].sentence);
     return OMM_OK;
+}
+
+/* How a run is judged and kept. */
+static omm_err check_judging(const train_args *a) {
+    const bool is_split = a->split != s_unset, is_best = strcmp(a->keep, "best") == 0;
+    const char *by = a->split_by ? a->split_by : "item";
+    if (is_split && !(a->split > 0 && a->split < 1))
+        return omm_raise(OMM_ERR_USAGE, "--split %g; accepted: over 0 and under 1",
+                         (double)a->split);
+    if (is_split && a->eval)
+        return omm_raise(OMM_ERR_USAGE, "--split holds out examples where --eval names none: one "
+                                        "of them is enough");
+    if (a->split_by && !is_split)
+        return omm_raise(OMM_ERR_USAGE, "--split-by says what --split X holds out: X is missing");
+    if (strcmp(by, "client") != 0 && strcmp(by, "item") != 0)
+        return omm_raise(OMM_ERR_USAGE, "--split-by '%.40s'; accepted: item, client", by);
+    if (!is_best && strcmp(a->keep, "last") != 0)
+        return omm_raise(OMM_ERR_USAGE, "--keep '%.40s'; accepted: best, last", a->keep);
+    if ((a->patience || is_best) && !a->eval_every)
+        return omm_raise(OMM_ERR_USAGE, "--keep best and --patience need --eval-every N");
+    if (a->eval_every && !a->eval && !is_split)
+        return omm_raise(OMM_ERR_USAGE, "--eval-every needs --eval FILE or --split X");
+    return kept_run_check(a->checkpoint, a->checkpoint_every, a->resume);
 }
 
 static void settle(train_args *a) {
@@ -256,7 +277,8 @@ int train_parse(train_args *a, int argc, char **argv) {
         a->recipe_says_shape = says_shape;
     }
     a->galore = a->full && strcmp(a->optimizer, "galore") == 0;
-    const omm_err err = check_idle(a);
+    omm_err err = check_idle(a);
+    if (err == OMM_OK) err = check_judging(a);
     if (err != OMM_OK) return cli_fail("train", err);
     settle(a);
     return -1;
@@ -282,9 +304,7 @@ static omm_err choose(uint32_t *out, const char *option, const char *name,
     return omm_raise(OMM_ERR_USAGE, "--%s '%.40s'; accepted: %s", option, name, accepted);
 }
 
-/* What is wrong with a recipe is said of its field: who typed an option is told which, and of which file
- * the field may be (NULL: none). */
-static omm_err say_option(omm_err err, const char *file) {
+omm_err train_say_option(omm_err err, const char *file) {
     static const struct {
         const char *field, *option;
     } all[] = {{"rank", "rank"},
@@ -304,7 +324,10 @@ static omm_err say_option(omm_err err, const char *file) {
                {"momentum", "momentum"},
                {"nesterov", "nesterov"},
                {"relative_step", "relative-step"},
-               {"b_rate_ratio", "lora-plus"}};
+               {"b_rate_ratio", "lora-plus"},
+               {"activations", "activations"},
+               {"rank_pattern", "rank-pattern"},
+               {"alpha_pattern", "alpha-pattern"}};
     static const char prefix[] = "recipe: ";
     if (err != OMM_ERR_CONFIG) return err;
     const char *said = omm_err_sentence();
@@ -312,35 +335,48 @@ static omm_err say_option(omm_err err, const char *file) {
     said += sizeof prefix - 1;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const size_t length = strlen(all[i].field);
-        if (strncmp(said, all[i].field, length) == 0 && said[length] == ' ')
-            return file ? omm_raise(err, "--%s, or %s: %s", all[i].option, file, said)
-                        : omm_raise(err, "--%s: %s", all[i].option, said);
+        if (strncmp(said, all[i].field, length) != 0) continue;
+        if (said[length] == ':')
+            said += length + 2; /* what follows is no sentence about the field */
+        else if (said[length] != ' ')
+            continue;
+        return file ? omm_raise(err, "--%s, or %s: %s", all[i].option, file, said)
+                    : omm_raise(err, "--%s: %s", all[i].option, said);
     }
     return err;
 }
 
 /* "attn_q, ffn_*": spaces round a comma are no part of a name, and no recipe has them. */
-static omm_err set_targets(omm_recipe *r, const char *list) {
-    char text[OMM_RECIPE_TEXT];
+static omm_err without_spaces(char text[OMM_RECIPE_TEXT], const char *option, const char *list) {
     size_t used = 0;
     for (const char *at = list; *at; at++) {
         const size_t spaces = strspn(at, " ");
         const bool at_comma = at == list || at[-1] == ',' || at[spaces] == ',' || !at[spaces];
         if (spaces > 0 && at_comma) at += spaces;
         if (!*at) break;
-        if (used == sizeof text - 1)
-            return omm_raise(OMM_ERR_USAGE, "--targets: over %zu bytes", sizeof text - 1);
+        if (used == OMM_RECIPE_TEXT - 1)
+            return omm_raise(OMM_ERR_USAGE, "--%s: over %u bytes", option, OMM_RECIPE_TEXT - 1);
         text[used++] = *at;
     }
     text[used] = 0;
-    return omm_recipe_set_targets(r, text);
+    return OMM_OK;
+}
+
+static omm_err set_patterns(omm_recipe *r, const train_args *a) {
+    char targets[OMM_RECIPE_TEXT], ranks[OMM_RECIPE_TEXT], alphas[OMM_RECIPE_TEXT];
+    if (a->targets) {
+        OMM_TRY(without_spaces(targets, "targets", a->targets));
+        OMM_TRY(omm_recipe_set_targets(r, targets));
+    }
+    if (a->rank_pattern) OMM_TRY(without_spaces(ranks, "rank-pattern", a->rank_pattern));
+    if (a->alpha_pattern) OMM_TRY(without_spaces(alphas, "alpha-pattern", a->alpha_pattern));
+    return omm_recipe_set_patterns(r, a->rank_pattern ? ranks : a->base.rank_pattern,
+                                   a->alpha_pattern ? alphas : a->base.alpha_pattern);
 }
 
 omm_err train_recipe(omm_recipe *out, const train_args *a) {
     omm_recipe r = a->base;
-    if (a->targets) OMM_TRY(set_targets(&r, a->targets));
-    OMM_TRY(omm_recipe_set_patterns(&r, a->rank_pattern ? a->rank_pattern : a->base.rank_pattern,
-                                    a->alpha_pattern ? a->alpha_pattern : a->base.alpha_pattern));
+    OMM_TRY(set_patterns(&r, a));
     OMM_TRY(choose(&r.parts, "parts", a->parts, omm_recipe_parts_names));
     if (!a->galore) OMM_TRY(choose(&r.optimizer, "optimizer", a->optimizer, omm_recipe_optimizers));
     OMM_TRY(choose(&r.schedule, "schedule", a->schedule, omm_recipe_schedules));
@@ -364,7 +400,7 @@ omm_err train_recipe(omm_recipe *out, const train_args *a) {
     r.relative_step = a->relative_step;
     r.rslora = r.rslora || a->rslora;
     r.b_rate_ratio = a->lora_plus;
-    OMM_TRY(say_option(omm_recipe_validate(&r), a->recipe));
+    OMM_TRY(train_say_option(omm_recipe_validate(&r), a->recipe));
     *out = r;
     return OMM_OK;
 }

@@ -44,6 +44,9 @@ int train_parse(train_args *args, int argc, char **argv);
 bool train_is_like_start(const train_args *args);
 /* Errors: CONFIG, USAGE (an optimiser or schedule that does not exist). */
 OMM_CHECKED omm_err train_recipe(omm_recipe *out, const train_args *args);
+/* What is wrong with a recipe is said of its field: who typed an option is told which, and of which file the field may be
+ * (NULL: none).  Any other error comes back as it is. */
+OMM_CHECKED omm_err train_say_option(omm_err err, const char *file);
 /* On stderr, where the rate is 0, or the warmup longer than the run: allowed, as short tries have it, but few people want it.  The names
  * are those of the three numbers where the user wrote them. */
 void train_warn_of_rate(const omm_recipe *r, const char *warmup, const char *steps,

@@ -169,6 +169,24 @@ for share in (0, 1, 1.5, -1, "nan"):
 done = run(*train, "--lr", 0, "--warmup", 5)
 found.check("--lr 0: nothing is learned: what comes out is what the run starts from\n" in done.stderr and "--warmup" not in done.stderr, done.stderr)
 found.check("--lr" not in run(*train, "--warmup", 0).stderr, "--lr is warned of for nothing")
+# What the options alone say is refused before a file is read, and nothing else is said then: not of the file that would be replaced, nor of the rate.
+(work / "ck").write_text("")
+absent = [*train[:4], work / "absent.jsonl", *train[5:]]
+for options, word in ((["--rank", 0], "--rank: rank is 0"), (["--threads", "x"], "--threads 'x'"), (["--keep", "all"], "--keep 'all'"), (["--patience", 2], "--eval-every N"),
+                      (["--keep", "best"], "--eval-every N"), (["--eval-every", 1], "--eval FILE or --split X"), (["--split-by", "item"], "X is missing"),
+                      (["--split", 0.5, "--split-by", "clock"], "accepted: item, client"), (["--split", 0.5, "--eval", "x"], "one of them is enough"), (["--resume"], "--checkpoint FILE"),
+                      (["--checkpoint", work / "ck"], "is there already: --resume"), (["--full", "--checkpoint", work / "ck"], "is there already: --resume"),
+                      (["--checkpoint-every", 0, "--checkpoint", work / "new.ck"], "accepted: 1 and more"), (["--rank-pattern", "q"], "--rank-pattern: 'q'; accepted: PATTERN=RANK")):
+    done = run(*(absent[:-2] if options[0] in ("--rank", "--full") else absent), *options, code=2)
+    found.check(done.stderr.count("\n") == 1 and done.stderr.startswith("meshmind train: ") and word in done.stderr, f"{options}: {done.stderr}")
+for options, word in ((["--rank-pattern", "v=3", "--targets", "q"], "--rank-pattern: 'v' names no layer"), (["--alpha-pattern", "v=3", "--targets", "q"], "--alpha-pattern: 'v' names"),
+                      (["--activations", "q8"], "--activations: activations is q8")):
+    done = run(*train, *options, code=2)
+    found.check(word in done.stderr and "replaces" not in done.stderr and "--warmup" not in done.stderr, f"{options}: {done.stderr}")
+# Spaces round a comma are no part of a pattern.
+for spaced in ("--rank-pattern", "blk.0.*=3, blk.1.*=4"), ("--alpha-pattern", " q=3 ,v=4 "):
+    digests = [hashlib.sha256((run(*train, spaced[0], text), work / "b.gguf")[1].read_bytes()).digest() for text in (spaced[1], spaced[1].replace(" ", ""))]
+    found.check(digests[0] == digests[1], f"{spaced}: another adapter than without the spaces")
 # Another shape than the start adapter's.
 done = run(*train, "--start", adapter, "--rank", 4, code=2)
 found.check(re.search("--start: .*the start adapter has rank 2.*accepted:", done.stderr), done.stderr)

@@ -115,6 +115,10 @@ def pretraining(folder):
         (folder / one).write_text("the mesh learns a word\n" * 400)
     (folder / "bad.yaml").write_text(text.replace('eos: "<|im_end|>"', 'eos: "<|end|>"'))
     says(run("pretrain", "bad.yaml", "-o", "p.gguf", code=2), "bad.yaml", "vocabulary.eos", "<|end|>", "accepted")
+    run("pretrain", "bad.yaml", "-o", "made/for/p.gguf", "--checkpoint", "made/too/p.ck", code=2)
+    check(not (folder / "made").exists(), "folders of a model that was not made stay behind")
+    for more in (["--checkpoint", "p.ck"], ["--resume"]):
+        says(run("pretrain", "pretrain.yaml", "-o", "p.gguf", "--start", *more, code=2), "--start makes no step")
 
 
 with tempfile.TemporaryDirectory(prefix="omm-train-files-") as name:
