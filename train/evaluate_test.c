@@ -104,15 +104,16 @@ static void known_calls(const rig *r) {
 
 #define REPLY_LONG "A reply that has rather more tokens than the other."
 
-/* Two calls, of which the others have one, both in another order, or one with another argument. */
+/* Two calls, of which the others have one, both in another order, one with another argument, or both and one more. */
 static const char s_several[] = TALK(CALL("f", "1") "\\n" CALL("g", "2")) TALK(CALL("f", "1"))
-    TALK(CALL("g", "2") "\\n" CALL("f", "1")) TALK(CALL("f", "1") "\\n" CALL("g", "3"));
+    TALK(CALL("g", "2") "\\n" CALL("f", "1")) TALK(CALL("f", "1") "\\n" CALL("g", "3"))
+        TALK(CALL("f", "1") "\\n" CALL("g", "2") "\\n" CALL("f", "1"));
 
-/* The first reference is learned by heart, so all four are answered with it. */
+/* The first reference is learned by heart, so all are answered with it. */
 static void several_calls(const rig *r) {
     omm_dataset *one = NULL, *all = NULL;
     omm_trainer *trainer = NULL;
-    omm_eval_item items[4];
+    omm_eval_item items[5];
     omm_arena arena;
     omm_recipe recipe = omm_recipe_default();
     recipe.steps = 30;
@@ -128,10 +129,11 @@ static void several_calls(const rig *r) {
     omm_eval_options options = {.new_tokens_max = 90, .tokenizer = r->tokenizer, .replies = &arena};
     CHECK_OK(
         omm_evaluate(items, &r->model, omm_trainer_adapter(trainer), all, &r->compute, &options));
-    for (int i = 0; i < 4; i++) {
+    CHECK_EQ(omm_dataset_count(all), 5);
+    for (int i = 0; i < 5; i++) {
         printf("several calls %d: %s\n", i, items[i].reply);
         CHECK(items[i].is_call && items[i].call_parses);
-        CHECK_EQ(items[i].tool_right, i == 0 || i == 3); /* not one of two, nor another order */
+        CHECK_EQ(items[i].tool_right, i == 0 || i == 3); /* not as many, or another order */
         CHECK_EQ(items[i].call_exact, i == 0);
     }
     omm_trainer_close(trainer);
