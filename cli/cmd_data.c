@@ -247,6 +247,8 @@ static omm_err run(check *c, char **paths) {
     OMM_TRY(open_tokenizer(c));
     for (size_t i = 0; i < c->file_count; i++) OMM_TRY(survey_file(c, &c->files[i], paths[i]));
     OMM_TRY(check_options(c));
+    for (size_t i = 0; i < c->file_count; i++)
+        data_warn_of_separator(&c->data, paths[i], &c->files[i].totals);
     if (c->file_count == 2) find_shared(c);
     if (c->json) return print_json(c);
     print_report(c);

@@ -167,10 +167,13 @@ static omm_err load_data(train_run *r) {
     options.client_count = r->client_count;
     OMM_TRY(data_open(&r->data, r->args.data, r->tokenizer, &options, r->args.stream));
     r->data_totals = *omm_dataset_totals(r->data);
+    data_warn_of_separator(&r->args.data_options, r->args.data, &r->data_totals);
     warn_of_length(r);
     if (r->args.split != 0) OMM_TRY(split_data(r));
     if (r->args.eval) OMM_TRY(load_eval(r));
     if (!r->eval) return OMM_OK;
+    if (r->args.eval)
+        data_warn_of_separator(&r->args.data_options, r->args.eval, omm_dataset_totals(r->eval));
     OMM_TRY(check_held_out(r));
     OMM_TRY(warn_of_shared(r));
     OMM_TRY(warn_of_doubles(r));
@@ -232,7 +235,9 @@ static void warn_of_patterns(const train_run *r) {
 static omm_err open_parts(train_run *r) {
     omm_isa isa = OMM_ISA_SCALAR;
     OMM_TRY(check_out(&r->args));
-    if (!r->args.dry_run) OMM_TRY(kept_run_check_there(r->args.checkpoint, r->args.resume));
+    const char *kept = r->args.checkpoint;
+    if (kept && !r->args.dry_run && !place_is_folder(kept)) /* a folder is refused as one */
+        OMM_TRY(kept_run_check_there(kept, r->args.resume));
     if (r->args.full) OMM_TRY(train_full_check(&r->args));
     OMM_TRY(train_recipe(&r->recipe, &r->args));
     OMM_TRY(split_clients(r));

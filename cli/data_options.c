@@ -40,6 +40,13 @@ omm_err data_options_check(const data_options *o, const omm_data_format *formats
     return OMM_OK;
 }
 
+void data_warn_of_separator(const data_options *o, const char *file, const omm_data_totals *t) {
+    if (!separator_of(o->separator) || t->format != OMM_DATA_TEXT || t->separators > 0) return;
+    fprintf(stderr,
+            "--text-separator '%.80s': no line of %s is that, so all of it is one document\n",
+            o->separator, file);
+}
+
 omm_err data_open(omm_dataset **out, const char *path, const struct omm_tokenizer *tokenizer,
                   const omm_dataset_options *options, bool stream) {
     uint64_t size = 0;

@@ -56,6 +56,8 @@ OMM_CHECKED omm_err data_options_resolve(omm_dataset_options *out, const data_op
  * windows.  Errors: USAGE. */
 OMM_CHECKED omm_err data_options_check(const data_options *o, const omm_data_format *formats,
                                        size_t count);
+/* On stderr, where --text-separator is no line of a plain text, which is one document then: seldom what was meant. */
+void data_warn_of_separator(const data_options *o, const char *file, const omm_data_totals *totals);
 /* In memory up to 64 MiB, as a stream beyond or where `stream` says so: the same examples. */
 OMM_CHECKED omm_err data_open(omm_dataset **out, const char *path,
                               const struct omm_tokenizer *tokenizer,

@@ -187,6 +187,15 @@ for options, word in ((["--rank-pattern", "v=3", "--targets", "q"], "--rank-patt
 for spaced in ("--rank-pattern", "blk.0.*=3, blk.1.*=4"), ("--alpha-pattern", " q=3 ,v=4 "):
     digests = [hashlib.sha256((run(*train, spaced[0], text), work / "b.gguf")[1].read_bytes()).digest() for text in (spaced[1], spaced[1].replace(" ", ""))]
     found.check(digests[0] == digests[1], f"{spaced}: another adapter than without the spaces")
+# A separator that is no line of a text leaves it one document.
+(work / "plain.txt").write_text("One story.\r\n---\r\nAnother one.\r\n")
+(work / "apart.txt").write_text("One story.\n--- \nAnother one.\n")
+for command in (["data", "check", "FILE", "-m", MODEL], [*train[:4], "FILE", *train[5:], "--warmup", 0], [*train[:4], "FILE", *train[5:], "--warmup", 0, "--stream"],
+                [*train, "--warmup", 0, "--new-tokens", 0, "--eval", "FILE"]):
+    for name, separator, due in (("plain.txt", "---", False), ("apart.txt", "---", True), ("apart.txt", "blank", True), ("apart.txt", "--- ", False), ("apart.txt", "file", False)):
+        done = run(*[work / name if one == "FILE" else one for one in command], "--text-separator", separator)
+        found.check((f"--text-separator '{separator}': no line of {work / name} is that, so all of it is one document\n" in done.stderr) == due, f"{command}, {name}, '{separator}': {done.stderr}")
+        found.check(done.stderr.count("--text-separator") == due, f"{command}, {name}, '{separator}': {done.stderr}")
 # Another shape than the start adapter's.
 done = run(*train, "--start", adapter, "--rank", 4, code=2)
 found.check(re.search("--start: .*the start adapter has rank 2.*accepted:", done.stderr), done.stderr)

@@ -416,6 +416,7 @@ static omm_err take_piece(scan *s) {
     uint32_t lines = lines_in(omm_bytes_of(view.data, used));
     bool line_begins = view.data[used - 1] == '\n';
     bool blank = data_is_blank(r.bytes);
+    s->totals->separators += d.skip > 0;
     if (!blank) OMM_TRY(take_record(s, &r));
     s->inside = !d.ends && (s->inside || !blank);
     s->line_begins = line_begins;

@@ -153,10 +153,11 @@ typedef struct omm_data_totals {
     omm_data_format format; /* as found */
     bool is_array;          /* of one JSON array: what is said of lines here is of its elements */
     uint64_t examples, tokens, learned;
-    uint64_t dropped;   /* nothing learned is left within seq_max */
-    uint64_t truncated; /* cut to seq_max, and kept */
-    uint32_t longest;   /* tokens of the longest example, after the cut */
-    uint64_t bad;       /* left out by skip_bad */
+    uint64_t dropped;    /* nothing learned is left within seq_max */
+    uint64_t truncated;  /* cut to seq_max, and kept */
+    uint64_t separators; /* text: lines that stand between documents */
+    uint32_t longest;    /* tokens of the longest example, after the cut */
+    uint64_t bad;        /* left out by skip_bad */
     uint64_t bad_by[OMM_DATA_BAD_COUNT];
     char bad_first[OMM_DATA_BAD_SHOWN]
                   [OMM_DATA_BAD_BYTES]; /* "FILE:LINE: reason", "FILE:LINE: element N: reason" */
