@@ -13,6 +13,8 @@ struct diary {
     uint64_t refused[WATCH_REASONS]; /* since the last round_over */
     bool *named;                     /* (nodes when it was opened): an entry says that it is in */
     size_t named_count;
+    char sealed_by
+        [OMM_MINISIGN_PUBLIC_SIZE]; /* what the last start says; "": there is none, or one of before */
 };
 
 static void show_head(diary *d) {
@@ -21,11 +23,17 @@ static void show_head(diary *d) {
     watch_audit(d->o.watch, entries, &head);
 }
 
+static void note_key(diary *d, const json_t *entry) {
+    const char *key = json_string_value(json_object_get(entry, "bundle_key"));
+    if (key && strlen(key) < sizeof d->sealed_by) memcpy(d->sealed_by, key, strlen(key) + 1);
+}
+
 /* An entry that stood there before: whose is it? */
-static omm_err note_named(void *ud, const json_t *entry) {
+static omm_err note_entry(void *ud, const json_t *entry) {
     diary *d = ud;
     omm_digest id;
     const char *event = json_string_value(json_object_get(entry, "event"));
+    if (strcmp(event, "start") == 0) note_key(d, entry);
     if (strcmp(event, "enrolled") != 0 && strcmp(event, "joined") != 0) return OMM_OK;
     if (omm_json_get_digest(id.b, entry, "id") != OMM_OK) return OMM_OK;
     for (size_t i = 0; i < d->named_count; i++)
@@ -41,7 +49,7 @@ omm_err diary_open(diary **out, const diary_options *options) {
     d->named = omm_alloc(d->named_count, sizeof *d->named);
     omm_err err = d->named ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "audit log");
     if (err == OMM_OK)
-        err = omm_audit_log_open(&d->log, options->path, options->clock, note_named, d);
+        err = omm_audit_log_open(&d->log, options->path, options->clock, note_entry, d);
     if (err == OMM_ERR_FORMAT)
         err = omm_raise(OMM_ERR_FORMAT, "%s; keep the file and move it away to begin a new one",
                         omm_err_sentence());
@@ -75,7 +83,10 @@ static omm_err fill_start(json_t *entry, const diary *d, const omm_coord_status 
     OMM_TRY(omm_json_set_str(entry, "run", d->o.run->name));
     OMM_TRY(omm_json_set_digest(entry, "scenario", scenario.b));
     OMM_TRY(omm_json_set_digest(entry, "policy", policy.b));
+    char bundle_key[OMM_MINISIGN_PUBLIC_SIZE];
+    omm_minisign_public(bundle_key, d->o.bundle_key);
     OMM_TRY(omm_json_set_digest(entry, "coordinator_key", d->o.run->coordinator_key.b));
+    OMM_TRY(omm_json_set_str(entry, "bundle_key", bundle_key));
     OMM_TRY(omm_json_set_int(entry, "nodes", (int64_t)d->o.run->node_count));
     OMM_TRY(omm_json_set_int(entry, "round", status->round));
     OMM_TRY(omm_json_set_str(entry, "state", omm_coord_state_name(status->state)));
@@ -117,8 +128,21 @@ static void tell_of_lost_log(const diary *d, const omm_coord_status *status) {
         OMM_LOG_STR("do", "put it back with the process stopped, unless you moved it away"));
 }
 
+/* Whoever was told which key to trust learns of another one only at the end. */
+static void tell_of_other_key(const diary *d) {
+    char now[OMM_MINISIGN_PUBLIC_SIZE];
+    omm_minisign_public(now, d->o.bundle_key);
+    if (!d->sealed_by[0] || strcmp(d->sealed_by, now) == 0) return;
+    omm_log_event(d->o.log, OMM_LOG_WARN, "bundle_key_changed", OMM_LOG_STR("was", d->sealed_by),
+                  OMM_LOG_STR("is", now),
+                  OMM_LOG_STR("what", "the run began with another bundle_key, and will be sealed "
+                                      "with this one"),
+                  OMM_LOG_STR("do", "put the old one back, or tell who verifies with --trust"));
+}
+
 omm_err diary_start(diary *d, const omm_coord_status *status, const omm_coord *coord) {
     tell_of_lost_log(d, status);
+    tell_of_other_key(d);
     json_t *entry = json_object();
     omm_err err = fill_start(entry, d, status);
     if (err != OMM_OK) {

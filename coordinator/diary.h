@@ -14,11 +14,13 @@
 #include "watch.h"
 
 #include "omm/audit_log.h"
+#include "omm/sign.h"
 
 typedef struct diary_options {
     const char *path;
     const omm_run_record *run;
     omm_bytes scenario_yaml, policy_yaml; /* their digests are in the start entry */
+    const omm_public_key *bundle_key;     /* of the seal that is to come: in there, too */
     const char *commit, *build;
     omm_clock clock;
     watch *watch; /* gets the head, and trouble */

@@ -65,6 +65,7 @@ static omm_err open_diary(service *s) {
                              .run = run.run,
                              .scenario_yaml = run.scenario_yaml,
                              .policy_yaml = run.policy_yaml,
+                             .bundle_key = &s->o->bundle_key->public_key,
                              .commit = s->o->commit,
                              .build = s->o->build,
                              .clock = s->o->clock,

@@ -22,6 +22,7 @@ static watch *s_watch;
 static diary *s_diary;
 static char s_path[OMM_PATH_MAX];
 static char s_said[1024]; /* the last line of the log */
+static omm_public_key s_bundle_key;
 
 static void hear(void *ud, omm_log_level level, const char *line) {
     (void)ud;
@@ -52,6 +53,7 @@ static void open_diary(void) {
     s_log = (omm_log){.level = OMM_LOG_INFO, .clock = omm_clock_system(), .sink = hear};
     const diary_options o = {.path = s_path,
                              .run = &s_peer.f.run,
+                             .bundle_key = &s_bundle_key,
                              .commit = "c",
                              .build = "b",
                              .clock = omm_clock_fake(&s_peer.f.clock),
@@ -509,7 +511,30 @@ static void test_no_log(void) {
     end();
 }
 
+/* Another key for the seal than the last start had: the run goes on, and both are told. */
+static void test_other_key(void) {
+    const fed_options o = fed_options_default();
+    char was[OMM_MINISIGN_PUBLIC_SIZE], is[OMM_MINISIGN_PUBLIC_SIZE], text[128];
+    begin(&o);
+    omm_minisign_public(was, &s_bundle_key);
+    for (int i = 0; i < 3; i++) { /* the same, another, the same as that */
+        diary_close(s_diary);
+        s_said[0] = 0;
+        if (i == 1) s_bundle_key.b[3] ^= 1;
+        open_diary();
+        CHECK_EQ(strstr(s_said, "bundle_key_changed") != NULL, i == 1);
+        if (i == 1) CHECK(strstr(s_said, was) != NULL);
+    }
+    omm_minisign_public(is, &s_bundle_key);
+    for (uint32_t i = 0; i < 4; i++) {
+        (void)snprintf(text, sizeof text, "\"%s\"", i < 2 ? was : is);
+        expect_entry("start", i, "bundle_key", text);
+    }
+    end();
+}
+
 int main(void) {
+    test_other_key();
     test_rounds();
     test_verdicts();
     test_said();

@@ -136,7 +136,8 @@ def audit_entries():
     refusals = {"REFUSED_KEY": 2, "REFUSED_LATE": 1}
     for event, fields in (
             ("start", {"run_id": run, "run": "a \"run\" of é", "scenario": blake(b"scenario").hex(), "policy": blake(b"policy").hex(),
-                       "coordinator_key": digest(3).hex(), "nodes": 1, "round": 4, "state": "joining", "commit": "c0ffee", "build": "gcc dev"}),
+                       "coordinator_key": digest(3).hex(), "bundle_key": minisign_public(digest(4)), "nodes": 1, "round": 4, "state": "joining", "commit": "c0ffee",
+                       "build": "gcc dev"}),
             ("enrolled", {**anna, "id": digest(4).hex()}),
             ("joined", {**anna, "id": digest(4).hex(), "by": "work"}),
             ("round_open", {"round": 4, "digest": digest(5).hex()}),
@@ -192,6 +193,10 @@ def bad_logs():
 
 # ---- the manifest ----------------------------------------------------------------------------------
 
+def minisign_public(key):
+    return base64.b64encode(b"Ed" + blake(key)[:8] + key).decode()
+
+
 def minisign(key, data, trusted):
     number = blake(key[2])[:8]
     signature = sign(key, hashlib.blake2b(data).digest())
@@ -217,7 +222,7 @@ def manifest():
     files = [{"path": p, "class": class_of(p), "bytes": 100 * i, "sha256": hashlib.sha256(p.encode()).hexdigest()} for i, p in enumerate(paths)]
     return {"schema_version": 1, "kind": "omm-bundle", "run_id": "00112233445566778899aabbccddeeff", "run_digest": run_digest(files),
             "scenario_digest": digest(12).hex(), "commit": "c0ffee", "build": "gcc release", "machine": "a machine of é", "created": AT,
-            "bundle_key": base64.b64encode(b"Ed" + blake(key[2])[:8] + key[2]).decode(), "files": files}
+            "bundle_key": minisign_public(key[2]), "files": files}
 
 
 def manifest_vector():

@@ -211,12 +211,15 @@ static void write_diary(const char *path, omm_clock clock) {
     const json_t *start = next_fields("start");
     watch *seen = NULL;
     diary *d = NULL;
+    omm_public_key bundle_key;
     take_run(start, next_fields("enrolled"));
+    CHECK_OK(omm_minisign_public_parse(&bundle_key, text_of(start, "bundle_key")));
     CHECK_OK(watch_open(&seen, &(watch_options){.run = &s_run, .clock = clock}));
     const diary_options options = {.path = path,
                                    .run = &s_run,
                                    .scenario_yaml = omm_bytes_str("scenario"),
                                    .policy_yaml = omm_bytes_str("policy"),
+                                   .bundle_key = &bundle_key,
                                    .commit = text_of(start, "commit"),
                                    .build = text_of(start, "build"),
                                    .clock = clock,
