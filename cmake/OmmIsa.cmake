@@ -51,8 +51,9 @@ function(omm_isa_sources OUT STEM)
         set_source_files_properties(${STEM}_scalar_fma.c PROPERTIES COMPILE_OPTIONS "${PLAIN};-mfma")
         set_source_files_properties(${STEM}_avx2.c PROPERTIES
             COMPILE_OPTIONS "${CHECKED};-mavx2;-mfma;-mf16c")
+        # With sanitizers -O1 like the AVX2 kernels and all around them: the runs of gcc without most optimisations.
         set(WIDE ${PLAIN})
-        if(OMM_SANITIZE) # but for plain C with fma all that computes is so also what that option of gcc makes of it
+        if(OMM_SANITIZE)
             list(APPEND WIDE -O1)
         endif()
         set_source_files_properties(${STEM}_avx512.c PROPERTIES COMPILE_OPTIONS
