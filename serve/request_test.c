@@ -254,7 +254,8 @@ static void test_members(const served *s) {
     CHECK(r->stream && r->include_usage && r->logprobs && r->top_logprobs == 20 && !r->has_tools);
     request_fini(s_request);
     accepts(s, true, "{" TURN ", \"temperature\": 100, \"top_p\": 0, \"min_p\": 0}");
-    uint32_t drawn = 0; /* at that temperature all four are about as likely */
+    CHECK_OK(omm_sampler_check(&r->sampler)); /* what the batcher asks of it */
+    uint32_t drawn = 0;                       /* at that temperature all four are about as likely */
     const float logits[4] = {0.1f, 0.2f, 0.4f, 0.3f};
     for (uint64_t i = 0; i < 16; i++) {
         CHECK_OK(omm_sample(&drawn, &r->sampler, logits, 4, i));
