@@ -24,7 +24,7 @@ static void compare(const battery *a, const battery *b, const char *what) {
 static battery s_base, s_other;
 
 /* FNV-1a over all hashes of the battery: the same from every compiler and processor. */
-static const uint64_t GOLDEN = 0x5ef92e9bd421e8a5;
+static const uint64_t GOLDEN = 0xc199d311bc23504a;
 
 static void all_equal(void) {
     omm_compute scalar;
@@ -262,7 +262,7 @@ static void q8_by_definition(const omm_compute *c, omm_format format) {
                 float v = row[b * 32 + i] / d;
                 dot += (int32_t)lrintf(v) * q.q[b * 32 + i];
             }
-            acc = fmaf((float)dot, d * q.d[b], acc);
+            acc = fmaf((float)dot * d, q.d[b], acc);
         }
         CHECK(same_bits(&acc, &y[n]));
     }

@@ -120,11 +120,36 @@ SIMD_INLINE int q8_parts(const omm_format format) {
     return QUANT_LAYOUT[format].sub == VL ? 2 : 1;
 }
 
+/* Where sums of bytes grow in place, they start at the bits of 1.5 * 2^23.  An exact sum within 22 bits then is a float
+ * already, too large by that number, which scaling takes away within its own rounding: that many times a scale is
+ * exact (19 bits at most).  So no sum is converted (decision 205). */
+#if SIMD_ONE_DOT
+#define Q8_ZERO 0x4B400000
+#else
+#define Q8_ZERO 0
+#endif
+typedef struct q8_factor {
+    vf scale, offset; /* offset: what a sum of zero comes to, negated */
+} q8_factor;
+
+SIMD_INLINE q8_factor q8_factor_of(vf scale) {
+    return (q8_factor){scale, vf_mul(scale, vf_set1(-12582912.0f))};
+}
+
+/* (float)sum * scale, rounded once. */
+SIMD_INLINE vf q8_scaled(vi sum, q8_factor factor) {
+#if SIMD_ONE_DOT
+    return vf_fma(vi_as_vf(sum), factor.scale, factor.offset);
+#else
+    return vf_mul(vf_from_vi(sum), factor.scale);
+#endif
+}
+
 /* What the product of a sub-block starts with, so that `bias` goes away. */
 SIMD_INLINE vi q8_start(const int parts, const int bias, const omm_q8_rows *x, size_t at,
                         const int h) {
-    if (bias == 0) return vi_set1(0);
-    return vi_dot_s16(vi_set1(0), q8_halves(parts, h, -bias),
+    if (bias == 0) return vi_set1(Q8_ZERO);
+    return vi_dot_s16(vi_set1(Q8_ZERO), q8_halves(parts, h, -bias),
                       vi_four((const int8_t *)(const void *)(x->sums + 2 * at)));
 }
 
@@ -185,10 +210,13 @@ SIMD_INLINE void q8_few_chunk(const omm_format format, const int nt, const int n
     const int parts = q8_parts(format);
     SIMD_UNROLL for (int h = 0; h < parts; h++) {
         const size_t sub = (c * OMM_QUANT_BLOCK + (size_t)h * VL) / l->sub;
-        vf scale[SIMD_Q8_FEW_STRIPS], min[SIMD_Q8_FEW_STRIPS];
+        q8_factor factor[SIMD_Q8_FEW_STRIPS];
+        vf min[SIMD_Q8_FEW_STRIPS];
         q8_few_ints dot;
         Q8_FEW_EACH_STRIP {
-            quant_scale(format, &scale[s], &min[s], block + (size_t)s * strip_bytes, sub);
+            vf scale;
+            quant_scale(format, &scale, &min[s], block + (size_t)s * strip_bytes, sub);
+            factor[s] = q8_factor_of(scale);
         }
         Q8_FEW_EACH_TOKEN {
             const vi start = q8_start(parts, q8_bias(format), x, at + (size_t)t, h);
@@ -199,7 +227,7 @@ SIMD_INLINE void q8_few_chunk(const omm_format format, const int nt, const int n
         Q8_FEW_EACH_TOKEN {
             const vf dx = vf_set1(x->d[at + (size_t)t]);
             Q8_FEW_EACH_STRIP {
-                acc[s][t] = vf_fma(vf_from_vi(dot[s][t]), vf_mul(scale[s], dx), acc[s][t]);
+                acc[s][t] = vf_fma(q8_scaled(dot[s][t], factor[s]), dx, acc[s][t]);
                 if (!l->has_min) continue;
                 acc[s][t] = vf_fma(q8_weighted(format, x, at + (size_t)t, h),
                                    q8_addend(format, min[s]), acc[s][t]);
@@ -394,7 +422,7 @@ static void q8_starts(const omm_format format, int32_t *out, const omm_q8_rows *
             const vi factors = q8_halves(parts, h, -bias);
             for (size_t t = 0; t < count; t += VL) {
                 const vi pairs = vi_load_n(sums + 2 * t, min_size(count - t, VL));
-                vi_store(out + t, vi_dot_s16(vi_set1(0), factors, pairs));
+                vi_store(out + t, vi_dot_s16(vi_set1(Q8_ZERO), factors, pairs));
             }
         }
     }
@@ -485,14 +513,14 @@ SIMD_INLINE void q8_tile_dots(const omm_format format, const int nt, const int g
     }
 }
 
-/* acc = fma(dot, scale * d_x, acc) for sub-block j. */
+/* acc = fma(dot * scale, d_x, acc) for sub-block j. */
 SIMD_INLINE void q8_tile_scale(const int nt, q8_floats acc, const q8_ints dot, const q8_tile *tile,
                                size_t j, size_t at) {
     Q8_EACH_STRIP {
-        const vf scale = vf_load(tile->w[s].scale[j]);
+        const q8_factor factor = q8_factor_of(vf_load(tile->w[s].scale[j]));
         Q8_EACH_TOKEN {
             const vf dx = vf_set1(tile->x->d[at + (size_t)t]);
-            acc[s][t] = vf_fma(vf_from_vi(dot[s][t]), vf_mul(scale, dx), acc[s][t]);
+            acc[s][t] = vf_fma(q8_scaled(dot[s][t], factor), dx, acc[s][t]);
         }
     }
 }
@@ -510,7 +538,7 @@ SIMD_INLINE void q8_tile_minima(const omm_format format, const int nt, q8_floats
 /* What the products of sub-block j, which is h of its 32 columns, start with for token t. */
 SIMD_INLINE vi q8_tile_start(const omm_format format, const q8_tile *tile, size_t j, const int h,
                              size_t at, size_t t) {
-    if (q8_bias(format) == 0) return vi_set1(0);
+    if (q8_bias(format) == 0) return vi_set1(Q8_ZERO);
     return SIMD_Q8_STARTS_APART ? vi_set1(tile->starts[j * Q8_STARTS + t])
                                 : q8_start(q8_parts(format), tile->bias, tile->x, at + t, h);
 }

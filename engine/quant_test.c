@@ -108,7 +108,7 @@ static float chunk_by_definition(float acc, const rows_layout *l, const rows_blo
             sum += x[i];
         }
         const float scale = l->sub ? d * (float)w->scales[j] : d;
-        acc = fmaf((float)dot, scale * dx, acc);
+        acc = fmaf((float)dot * scale, dx, acc);
         if (l->min_at == ROWS_NONE) continue;
         acc = fmaf((float)sum * dx, l->sub ? 0.0f - min * (float)w->mins[j] : min, acc);
     }
@@ -215,7 +215,7 @@ static void formats_agree(const omm_compute *c, omm_format format) {
 /* ---- equal bytes ----------------------------------------------------------------------------- */
 
 /* FNV-1a over all hashes of the battery: the same from every compiler and processor. */
-static const uint64_t GOLDEN = 0xcf101e76677c4b0e;
+static const uint64_t GOLDEN = 0x314e93b7cb4eddb7;
 
 static void all_equal(void) {
     static battery base, other;

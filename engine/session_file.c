@@ -12,6 +12,8 @@
 #define HEADER_BYTES (8 + 8 * 4 + 2 * 32)
 #define DIGEST_BYTES 32u
 #define PASSED_BYTES ((size_t)1 << 20) /* of a mapped file that stay in memory at most */
+/* Activations of a file: 0 f32, 2 q8; 1 was q8 whose products were rounded in another order (decision 205). */
+enum { FILE_F32 = 0, FILE_Q8_GONE = 1, FILE_Q8 = 2 };
 #define ROPE_FAR 0x100u /* beside the activations: keys are turned by longrope's long factors */
 
 typedef struct header {
@@ -24,9 +26,10 @@ static header header_of(const omm_session *s, const omm_digest *model) {
     const omm_model_dims *d = &m->dims;
     const uint32_t far =
         omm_model_rope_far(m, s->group->graph.options.rope_positions) ? ROPE_FAR : 0;
+    const bool q8 = s->group->options.activations == OMM_ACTIVATIONS_Q8;
     return (header){.version = VERSION,
                     .kv_type = s->group->options.kv_type,
-                    .activations = s->group->options.activations | far,
+                    .activations = (q8 ? FILE_Q8 : FILE_F32) | far,
                     .layers = d->layers,
                     .kv_heads = d->kv_heads,
                     .head_dim = d->head_dim,
@@ -212,10 +215,16 @@ static omm_err same_identity(const header *got, const header *want, uint32_t ori
                              ? omm_kv_type_name((omm_kv_type)got->kv_type)
                              : "unknown",
                          omm_kv_type_name((omm_kv_type)want->kv_type));
-    const omm_activations activations = (omm_activations)(want->activations & ~ROPE_FAR);
-    if ((got->activations & ~ROPE_FAR) != activations)
+    const uint32_t activations = want->activations & ~ROPE_FAR,
+                   theirs = got->activations & ~ROPE_FAR;
+    if (activations == FILE_Q8 && theirs == FILE_Q8_GONE)
+        return omm_raise(OMM_ERR_MISMATCH,
+                         "%s is of a program whose int8 products were rounded in another order: "
+                         "what goes on from it would be neither's text; begin it anew",
+                         path);
+    if (theirs != activations)
         return omm_raise(OMM_ERR_MISMATCH, "%s was computed with other activations than %s", path,
-                         omm_activations_name(activations));
+                         activations == FILE_Q8 ? "q8" : "f32");
     if (got->activations != want->activations)
         return omm_raise(OMM_ERR_MISMATCH,
                          "%s was computed with room for %s %u positions, where this model "

@@ -318,6 +318,37 @@ static void test_ends(const rig *r) {
     omm_buf_fini(&file);
 }
 
+/* Each goes on in its own activations only; 1 are those whose products were rounded in another order. */
+static void test_activations(rig *r) {
+    enum { ACTIVATIONS_AT = 16 };
+    omm_session_options o = {.kv_type = OMM_KV_Q8_0,
+                             .activations = OMM_ACTIVATIONS_Q8,
+                             .positions_max = LENGTH,
+                             .batch_max = 64};
+    omm_session *q8 = NULL, *f32 = open_session(&r->model);
+    omm_buf file;
+    omm_buf_init(&file, 1 << 24);
+    CHECK_OK(omm_session_open(&q8, &s_compute, &r->model, NULL, &o));
+    CHECK_OK(omm_session_append(q8, s_ids, 3, NULL, false));
+    save(&file, q8, (omm_bytes){0});
+    const size_t whole = file.size - DIGEST;
+    CHECK_EQ(omm_get_u32(r->file.data + ACTIVATIONS_AT), 0);
+    CHECK_EQ(omm_get_u32(file.data + ACTIVATIONS_AT), 2);
+    CHECK_OK(load_signed(q8, &file, whole, false));
+    CHECK_ERR(load_signed(f32, &file, whole, false), OMM_ERR_MISMATCH);
+    CHECK(strstr(omm_err_sentence(), "other activations than f32") != NULL);
+    omm_put_u32(file.data + ACTIVATIONS_AT, 0);
+    CHECK_ERR(load_signed(q8, &file, whole, false), OMM_ERR_MISMATCH);
+    CHECK(strstr(omm_err_sentence(), "other activations than q8") != NULL);
+    omm_put_u32(file.data + ACTIVATIONS_AT, 1);
+    CHECK_ERR(load_signed(q8, &file, whole, false), OMM_ERR_MISMATCH);
+    CHECK(strstr(omm_err_sentence(), "rounded in another order") != NULL);
+    CHECK_EQ(omm_session_position(q8), 3);
+    omm_session_close(q8);
+    omm_session_close(f32);
+    omm_buf_fini(&file);
+}
+
 /* The type alone, whatever comes after the header. */
 static void test_type(const rig *r) {
     static const size_t sizes[] = {HEADER, HEADER - 1, 7, 0};
@@ -418,6 +449,7 @@ int main(void) {
     test_notes(&r);
     test_failing_disk(&r);
     test_ends(&r);
+    test_activations(&r);
     test_type(&r);
     test_adapters(&r);
     close_rig(&r);

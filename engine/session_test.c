@@ -89,8 +89,8 @@ static uint64_t all_equal(const tiny_options *tiny, omm_activations mode, omm_kv
 static void goldens(void) {
     static const uint64_t want[TINY_FORMATS][2] = {{0x5ffeaf9b552b1c67, 0x2bf6b2c2de048e86},
                                                    {0xad790f6da25630b3, 0xe3b1d4ee6ea944e4},
-                                                   {0xed8c031ca0cccc99, 0x4f6f939e21aee956},
-                                                   {0xc2d536c831b94210, 0x78c970eab691c215}};
+                                                   {0xed8c031ca0cccc99, 0xdc90c7318cae77ee},
+                                                   {0xc2d536c831b94210, 0xf75a3b5def865b38}};
     bool same = true;
     for (unsigned f = 0; f < TINY_FORMATS; f++) {
         tiny_options tiny = {.format = (omm_format)f, .untied = f % 2 == 0};

@@ -69,7 +69,7 @@ def is_hex(text, size):
 
 # ---- recipes ---------------------------------------------------------------------------------------
 
-# name, whole or real, least, most; the first 19 are version 1, the last is version 4
+# name, whole or real, least, most; the first 19 are version 1, the last is version 5 (4 is gone)
 RECIPE = [("rank", "I", 1, 256), ("alpha", "f", 1e-3, 4096), ("targets", "I", 1, 127), ("parts", "I", 0, 3), ("dropout", "f", 0, 0.9),
           ("steps", "I", 1, 1000000), ("batch_tokens", "I", 1, 1 << 24), ("micro_tokens", "I", 1, 1 << 16), ("seq_max", "I", 8, 32768),
           ("learning_rate", "f", 0, 10), ("warmup_steps", "I", 0, 1000000), ("lr_min_ratio", "f", 0, 1), ("beta1", "f", 0, 0.99999),
@@ -85,7 +85,7 @@ NUMBER = r"[0-9]{1,7}(?:\.[0-9]{1,7})?"
 
 def recipe_version(fields):
     if fields["activations"]:
-        return 4
+        return 5
     if fields["parts"] == 3 or any(fields[name] for name in RECIPE_TEXTS):
         return 3
     return 2 if any(fields[name] for name, *_ in RECIPE[19:26]) else 1
@@ -94,12 +94,12 @@ def recipe_version(fields):
 def recipe_layout(version):
     kinds = "".join(kind for _, kind, *_ in RECIPE)
     texts = f"{TEXT_BYTES}s" * len(RECIPE_TEXTS) if version >= 3 else ""
-    return "<4sI" + (kinds[:19] if version == 1 else kinds[:26]) + texts + (kinds[26:] if version == 4 else "")
+    return "<4sI" + (kinds[:19] if version == 1 else kinds[:26]) + texts + (kinds[26:] if version == 5 else "")
 
 
 def recipe_names(version):
     names = [name for name, *_ in RECIPE]
-    return (names[:19] if version == 1 else names[:26]) + (RECIPE_TEXTS if version >= 3 else []) + (names[26:] if version == 4 else [])
+    return (names[:19] if version == 1 else names[:26]) + (RECIPE_TEXTS if version >= 3 else []) + (names[26:] if version == 5 else [])
 
 
 def recipe_encode(fields):
@@ -133,7 +133,7 @@ def recipe_decode(data):
     limit(8 <= len(data) <= 500, "SIZE", len(data))
     limit(data[:4] == b"OMMR", "FORMAT", "no recipe")
     version = struct.unpack("<I", data[4:8])[0]
-    limit(1 <= version <= 4, "VERSION", version)
+    limit(version in (1, 2, 3, 5), "VERSION", version)
     limit(len(data) == struct.calcsize(recipe_layout(version)), "SIZE", len(data))
     fields = {name: 0 for name, *_ in RECIPE} | {name: "" for name in RECIPE_TEXTS}
     fields |= dict(zip(recipe_names(version), struct.unpack(recipe_layout(version), data)[2:]))

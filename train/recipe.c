@@ -181,9 +181,13 @@ omm_err omm_recipe_validate(const omm_recipe *recipe) {
     return recipe_check_patterns(recipe);
 }
 
-/* 1 to 4 */
+enum {
+    VERSION_LAST = 5,
+    VERSION_GONE = 4
+}; /* gone: 5 with int8 products of another rounding (decision 205) */
+
 static uint32_t version_of(const omm_recipe *recipe) {
-    if (recipe->activations != OMM_RECIPE_F32) return 4;
+    if (recipe->activations != OMM_RECIPE_F32) return VERSION_LAST;
     if (!omm_recipe_is_uniform(recipe) || recipe->parts == OMM_RECIPE_PARTS_CORE) return 3;
     for (size_t i = FIRST_COUNT; i < SECOND_COUNT; i++)
         if (get_bits(recipe, &s_fields[i]) != 0) return 2;
@@ -229,7 +233,7 @@ omm_err omm_recipe_encode(omm_buf *out, const omm_recipe *recipe) {
 size_t omm_recipe_bytes_in(omm_bytes in) {
     if (in.size < 8 || memcmp(in.data, s_magic, sizeof s_magic) != 0) return 0;
     const uint32_t version = omm_get_u32(in.data + 4);
-    return version >= 1 && version <= 4 ? bytes_of(version) : 0;
+    return version >= 1 && version <= VERSION_LAST ? bytes_of(version) : 0;
 }
 
 static omm_err read_header(uint32_t *version, omm_bytes in) {
@@ -240,9 +244,14 @@ static omm_err read_header(uint32_t *version, omm_bytes in) {
     if (memcmp(in.data, s_magic, sizeof s_magic) != 0)
         return omm_raise(OMM_ERR_FORMAT, "recipe: does not start with OMMR");
     *version = omm_get_u32(in.data + 4);
-    if (*version < 1 || *version > 4)
-        return omm_raise(OMM_ERR_VERSION, "recipe: version %u; this program knows 1 to 4",
+    if (*version < 1 || *version > VERSION_LAST)
+        return omm_raise(OMM_ERR_VERSION, "recipe: version %u; this program knows 1 to 3 and 5",
                          *version);
+    if (*version == VERSION_GONE)
+        return omm_raise(
+            OMM_ERR_VERSION,
+            "recipe: version 4, activations q8 of a program whose int8 products were "
+            "rounded in another order (decision 205): only such a one gives its bytes");
     if (in.size != bytes_of(*version))
         return omm_raise(OMM_ERR_SIZE, "recipe: %zu bytes instead of %zu in version %u", in.size,
                          bytes_of(*version), *version);

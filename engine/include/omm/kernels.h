@@ -85,7 +85,7 @@ void omm_q8_quantize(const omm_compute *c, omm_q8_rows *out, const float *x, siz
 /* y[m][rows] = x W^T for quantised w; m and w->cols are those that x was made with.  acc = +0, then
  * for each 32 columns in ascending order and their sub-blocks j (two of 16 in Q2_K, Q3_K and Q6_K,
  * else one of 32):
- *   acc = fma((float)idot_j, scale_j * d_x, acc)       idot_j: the exact integer product
+ *   acc = fma((float)idot_j * scale_j, d_x, acc)       idot_j: the exact integer product
  *   acc = fma((float)sum_j * d_x, min_j, acc)         where there are minima; sum_j: of x's quants
  * min_j = m in Q4_1 and Q5_1, 0 - dmin * sub_min_j in Q2_K, Q4_K and Q5_K;
  * scale_j = d, or d * sub_j where the format has sub-scales (products with d and dmin are exact). */

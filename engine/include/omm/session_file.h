@@ -1,7 +1,7 @@
 /* session_file.h - a session's tokens and cache in a file, to go on from later.
  *
- *   "OMMSESS1" | u32 version = 2 | u32 cache type | u32 activations (+ 256: keys are turned by
- *   longrope's long factors) | u32 layers | u32 kv_heads | u32 head_dim | u32 position
+ *   "OMMSESS1" | u32 version = 2 | u32 cache type | u32 activations (0 f32, 2 q8; + 256: keys are
+ *   turned by longrope's long factors) | u32 layers | u32 kv_heads | u32 head_dim | u32 position
  *   | u32 note bytes | model digest [32] | adapters' digest [32]
  *   | u32 ids[position] | blocks: for each layer, for each 64 positions: u32 present (0 or 1), block bytes
  *   | note | BLAKE2b-256 of all before
@@ -10,7 +10,8 @@
  *   is not in its tokens.
  *
  * Loading checks the size that the header implies, then the digest over all, and only then takes
- * memory; a file of another model, other adapters, cache type or activations is refused, and with
+ * memory; a file of another model, other adapters, cache type or activations (1: q8 before decision 205)
+ * is refused, and with
  * longrope one of a session on the other side of the original context.  What was computed on one
  * instruction set continues on any other to the same bytes.
  *

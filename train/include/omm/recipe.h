@@ -6,7 +6,7 @@
  *   "OMMR" | version u32 | u32 and f32 fields in the order of struct omm_recipe, little endian
  *
  * Version 1 ends after seed_lane.  Version 2 goes on to b_rate_ratio, version 3 to the texts, which are
- * padded with zeros, version 4 to the end.  The lowest version that has every field which is not 0 (and for parts = core
+ * padded with zeros, version 5 to the end (4 is gone: its int8 products were rounded in another order).  The lowest version that has every field which is not 0 (and for parts = core
  * version 3) is written, and any other refused: one recipe has one spelling.
  *
  * Depends on: bytes, config, err; engine's lora.h for the adapter, model.h.  Threads: no shared state.
@@ -99,7 +99,7 @@ typedef struct omm_recipe {
     char rank_pattern[OMM_RECIPE_TEXT]; /* "ffn_*=4,blk.0.*=2": other ranks for some of it; the last
                                              that names a layer counts */
     char alpha_pattern[OMM_RECIPE_TEXT]; /* the same for alpha */
-    /* Version 4. */
+    /* Version 5. */
     uint32_t activations; /* omm_recipe_activations */
 } omm_recipe;
 
