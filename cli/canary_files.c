@@ -36,6 +36,8 @@ static omm_err load_one(omm_coord_shard *out, service_env *env, const char *name
     if (err == OMM_ERR_TOO_BIG || (err == OMM_OK && text.size == 0))
         err = omm_raise(OMM_ERR_CONFIG, "canary.shards: %s; accepted: 1 to %u bytes", name,
                         OMM_CANARY_BYTES_MAX);
+    else
+        err = service_say(err, "canary.shards");
     if (err == OMM_OK) {
         err = omm_shard_lines(&lines, omm_buf_view(&text), path);
         if (err == OMM_ERR_FORMAT)

@@ -202,6 +202,8 @@ static omm_err resolve_paths(coordinator *c) {
 static omm_err check_places(const coordinator *c) {
     char above[OMM_PATH_MAX];
     OMM_TRY(omm_path_dir(above, c->bundle));
+    if (!omm_file_exists(c->scenario))
+        return omm_raise(OMM_ERR_NOT_FOUND, "scenario: there is no %s", c->scenario);
     if (c->file.bundle[0])
         OMM_TRY(place_check_unsealed("bundle", omm_file_exists(c->bundle) ? above : c->bundle));
     if (c->port_file[0]) OMM_TRY(place_check_unsealed("port_file", c->port_file));
@@ -214,8 +216,13 @@ static omm_err check_places(const coordinator *c) {
 static omm_err check_listen(const coordinator *c) {
     static const char *const here[] = {
         "tcp://127.0.0.1:", "tcp://localhost:", "tcp://[::1]:", "ipc://", "inproc://"};
-    if (c->file.key[0]) return OMM_OK;
     const char *listen = c->file.listen;
+    if (!strstr(listen, "://"))
+        return omm_raise(OMM_ERR_CONFIG,
+                         "listen: %s; accepted: tls+tcp://ADDRESS:PORT, tcp://ADDRESS:PORT or "
+                         "ipc://PATH",
+                         listen);
+    if (c->file.key[0]) return OMM_OK;
     if (strncmp(listen, "tls+", 4) == 0) listen += 4;
     for (size_t i = 0; i < sizeof here / sizeof here[0]; i++)
         if (strncmp(listen, here[i], strlen(here[i])) == 0) return OMM_OK;
@@ -254,11 +261,6 @@ static omm_err check_names(const coordinator *c) {
     return OMM_OK;
 }
 
-static omm_err load_key(omm_key *out, const char *name, const char *path) {
-    const omm_err err = omm_key_load(out, path);
-    return err == OMM_OK ? OMM_OK : omm_raise(err, "%s: %s", name, omm_err_sentence());
-}
-
 /* With one key for both, who has it alone could make up a whole run's evidence.  A run that began so goes on. */
 static omm_err check_two_keys(const coordinator *c) {
     bool has_begun = false;
@@ -280,9 +282,9 @@ static omm_err load_keys(coordinator *c) {
             OMM_ERR_CONFIG,
             "nodes: required with key, or enrolment: invitation so that nodes can join");
     OMM_TRY(service_path(&path, &c->env, c->file.key));
-    OMM_TRY(load_key(&c->key, "key", path));
+    OMM_TRY(service_say(omm_key_load(&c->key, path), "key"));
     OMM_TRY(service_path(&path, &c->env, c->file.bundle_key));
-    OMM_TRY(load_key(&c->bundle_key, "bundle_key", path));
+    OMM_TRY(service_say(omm_key_load(&c->bundle_key, path), "bundle_key"));
     OMM_TRY(check_two_keys(c));
     c->nodes = omm_arena_alloc(&c->env.arena, c->file.nodes.count + 1, sizeof *c->nodes);
     if (!c->nodes) return omm_raise(OMM_ERR_NOMEM, "nodes");
@@ -301,8 +303,9 @@ static omm_err load_tls(coordinator *c) {
     if (strncmp(c->file.listen, "tls+", 4) == 0 && !c->file.tls_key[0])
         return omm_raise(OMM_ERR_CONFIG, "listen: %s needs tls_certificate and tls_key",
                          c->file.listen);
-    OMM_TRY(service_pem(&c->tls_certificate, &c->env, c->file.tls_certificate, false));
-    OMM_TRY(service_pem(&c->tls_key, &c->env, c->file.tls_key, true));
+    OMM_TRY(service_pem(&c->tls_certificate, &c->env, "tls_certificate", c->file.tls_certificate,
+                        false));
+    OMM_TRY(service_pem(&c->tls_key, &c->env, "tls_key", c->file.tls_key, true));
     if (!c->file.tls_key[0]) return OMM_OK;
     if (omm_tls_check_pair(omm_buf_view(&c->tls_certificate), omm_buf_view(&c->tls_key)) == OMM_OK)
         return OMM_OK;

@@ -60,7 +60,12 @@ static void report(const loaded *l, const logits_options *o, const omm_tokens *i
 }
 
 static omm_err compute(loaded *l, const logits_options *o, const omm_tokens *ids) {
-    const size_t count = ids->count * l->model.dims.vocab;
+    const uint32_t vocab = l->model.dims.vocab;
+    const size_t count = ids->count * vocab;
+    for (size_t i = 0; i < ids->count; i++)
+        if (ids->ids[i] >= vocab)
+            return omm_raise(OMM_ERR_USAGE, "--ids: %u, number %zu of them; accepted: 0 to %u",
+                             ids->ids[i], i + 1, vocab - 1);
     if (ids->count > omm_session_positions_max(l->session))
         return omm_raise(OMM_ERR_TOO_BIG, "%zu ids: at most %u positions fit", ids->count,
                          omm_session_positions_max(l->session));

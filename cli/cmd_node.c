@@ -193,7 +193,8 @@ static omm_err load_tls(node *n) {
     if (strncmp(n->file.coordinator, "tls+", 4) == 0 && !n->file.tls_certificate[0])
         return omm_raise(OMM_ERR_CONFIG, "coordinator: %s needs tls_certificate",
                          n->file.coordinator);
-    return service_pem(&n->tls_certificate, &n->env, n->file.tls_certificate, false);
+    return service_pem(&n->tls_certificate, &n->env, "tls_certificate", n->file.tls_certificate,
+                       false);
 }
 
 /* What of the data can be said before a model is fetched for hours. */

@@ -273,6 +273,11 @@ static omm_err open_parts(train_run *r) {
 static omm_err open_run(train_run *r) {
     OMM_TRY(train_say_option(open_parts(r), r->args.recipe));
     train_warn_of_rate(&r->recipe, "--warmup", "--steps", "--lr");
+    if (r->args.answers_nothing)
+        fprintf(stderr,
+                "--new-tokens %u: nothing is held out (--eval FILE, --split X), so nothing is "
+                "answered\n",
+                r->args.new_tokens);
     warn_of_patterns(r);
     return OMM_OK;
 }

@@ -39,10 +39,13 @@ void service_stop_within(unsigned seconds);
 
 /* A path of the file as one that can be opened, in the arena; "" stays "".  Errors: TOO_BIG, NOMEM. */
 OMM_CHECKED omm_err service_path(const char **out, service_env *env, const char *path);
+/* An error that says which key of the file its path stands behind; OMM_OK stays. */
+OMM_CHECKED omm_err service_say(omm_err err, const char *key);
 /* A PEM file of TLS (omm/tls.h), read into `out`, which service_pem_wipe frees; "" leaves it empty.
- * is_secret: refused when others than its owner may read it.  Errors: those of omm_file_read and
- * omm_file_check_private. */
-OMM_CHECKED omm_err service_pem(omm_buf *out, service_env *env, const char *path, bool is_secret);
+ * is_secret: refused when others than its owner may read it.  Errors, which name `key`: those of
+ * omm_file_read and omm_file_check_private. */
+OMM_CHECKED omm_err service_pem(omm_buf *out, service_env *env, const char *key, const char *path,
+                                bool is_secret);
 /* A word in the log where none of these certificates is valid now. */
 void service_tell_time(const service_env *env, const omm_buf *certificates);
 /* The state folder, a path of the file, is made if it is not there; where others may read it or change it, a word in the

@@ -50,7 +50,7 @@ train_args train_args_default(void) {
     const omm_recipe r = omm_recipe_default();
     train_args a = {.keep = "last",
                     .checkpoint_every = CHECKPOINT_EVERY,
-                    .new_tokens = 64,
+                    .new_tokens = s_count_unset,
                     .galore_rank = s_count_unset,
                     .galore_every = s_count_unset,
                     .galore_scale = s_unset,
@@ -261,6 +261,9 @@ static void settle(train_args *a) {
     if (a->galore_every == s_count_unset) a->galore_every = 200;
     if (a->galore_scale == s_unset) a->galore_scale = 0.25F;
     if (a->split == s_unset) a->split = 0;
+    a->answers_nothing =
+        a->new_tokens != s_count_unset && a->new_tokens > 0 && !a->eval && a->split == 0;
+    if (a->new_tokens == s_count_unset) a->new_tokens = 64;
 }
 
 int train_parse(train_args *a, int argc, char **argv) {

@@ -12,6 +12,7 @@ typedef struct train_args {
     const char *recipe; /* a file; its recipe is `base`, and what the options begin with */
     omm_recipe base;
     bool recipe_says_shape; /* omm_recipe_says_shape */
+    bool answers_nothing;   /* --new-tokens was given, and nothing is held out */
     cli_list start;
     const char *targets, *rank_pattern, *alpha_pattern; /* NULL: of `base` */
     const char *parts, *activations;

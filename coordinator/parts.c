@@ -29,11 +29,16 @@ bool service_is_stopped(const service *s) {
     return (s->o->stop && atomic_load(s->o->stop)) || omm_sync_check() != OMM_OK;
 }
 
-static omm_err write_port(const char *path, unsigned port) {
+/* A failure of the file or folder that `key` of the service file names. */
+static omm_err say(omm_err err, const char *key) {
+    return err == OMM_OK ? OMM_OK : omm_raise(err, "%s: %s", key, omm_err_sentence());
+}
+
+static omm_err write_port(const char *key, const char *path, unsigned port) {
     if (!path) return OMM_OK;
     char text[16];
     (void)snprintf(text, sizeof text, "%u\n", port);
-    return omm_file_write(path, omm_bytes_str(text), 0644);
+    return say(omm_file_write(path, omm_bytes_str(text), 0644), key);
 }
 
 /* ---- seen from outside ---- */
@@ -108,7 +113,7 @@ static omm_err open_web(service *s) {
     if (!s->o->http) return OMM_OK;
     const http_place place = {s->o->http, s->o->http_hosts, s->o->http_host_count};
     OMM_TRY(web_open(&s->web, &place, s->watch, s->server, s->o->log));
-    OMM_TRY(write_port(s->o->http_port_file, web_port(s->web)));
+    OMM_TRY(write_port("http_port_file", s->o->http_port_file, web_port(s->web)));
     omm_log_event(s->o->log, OMM_LOG_INFO, "http_listening", OMM_LOG_STR("address", s->o->http),
                   OMM_LOG_INT("port", web_port(s->web)));
     return OMM_OK;
@@ -409,7 +414,7 @@ omm_err service_open(service *s) {
     options.pool = s->o->pool;
     options.log = s->o->log;
     if (s->o->poll_ms) options.policy.poll_ms = s->o->poll_ms;
-    OMM_TRY(omm_bundle_open(&s->bundle, s->o->bundle_dir, true));
+    OMM_TRY(say(omm_bundle_open(&s->bundle, s->o->bundle_dir, true), "bundle"));
     s->busy_ms = options.policy.poll_ms;
     if (s->busy_ms < SERVICE_BUSY_MS) s->busy_ms = SERVICE_BUSY_MS;
     s->join_ms = options.policy.join_ms;
@@ -436,7 +441,7 @@ omm_err service_open(service *s) {
     OMM_TRY(meter_open(&s->meter, s->node_max, &limits));
     OMM_TRY(omm_server_open(&s->server, &server));
     OMM_TRY(omm_server_listen(s->server, s->o->url));
-    OMM_TRY(write_port(s->o->port_file, omm_server_port(s->server)));
+    OMM_TRY(write_port("port_file", s->o->port_file, omm_server_port(s->server)));
     service_show(s, true);
     OMM_TRY(ctl_open(&s->ctl, s->o->state_dir, s->o->clock));
     OMM_TRY(open_web(s));

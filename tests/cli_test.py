@@ -300,9 +300,13 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
                           ({"key": "nowhere.key"}, "key: cannot open .*nowhere.key: No such file"), ({"bundle_key": "nowhere.key"}, "bundle_key: cannot open"),
                           ({"canary": "{shards: [blank.jsonl]}"}, "canary.shards: blank.jsonl: blank lines alone; accepted: 16 examples or more"),
                           ({"listen": "tcp://host"}, "tcp://host: .*; accepted: tls.tcp://ADDRESS:PORT, tcp://ADDRESS:PORT or ipc://PATH"),
+                          ({"listen": "127.0.0.1:0"}, "listen: 127.0.0.1:0; accepted: tls.tcp://ADDRESS:PORT, tcp://ADDRESS:PORT or ipc://PATH"),
+                          ({"canary": "{shards: [nowhere.jsonl]}"}, "canary.shards: open .*nowhere.jsonl: No such file"), ({"scenario": "nowhere.yaml"}, "scenario: there is no .*nowhere.yaml"),
+                          ({"bundle": "file/bundle"}, "bundle: make folder .*/file: File exists"), ({"port_file": "nowhere/port"}, "port_file: create .*nowhere/port"),
+                          ({"tls_certificate": "nowhere.pem", "tls_key": "a.key", "listen": "tls+tcp://127.0.0.1:0"}, "tls_certificate: open .*nowhere.pem: No such file"),
                           ({"nodes": "[{name: anna, public_key: 1234}]"}, "nodes\\[0\\].public_key: .* is too short; accepted: text of 64 bytes")):
         (folder / "service.yaml").write_text("".join(f"{k}: {v}\n" for k, v in (service | changed).items()))
-        expect(["coordinator", "-c", folder / "service.yaml"], 2, says)
+        expect(["coordinator", "-c", folder / "service.yaml"], 3 if {"bundle", "port_file"} & set(changed) else 2, says)
         if {"key", "bundle_key"} & set(changed) and (folder / "state").exists():
             failures.append(f"coordinator, {changed}: a state folder is left behind")
         shutil.rmtree(folder / "state", ignore_errors=True)
@@ -988,6 +992,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     for copy in folder.glob("*.packed"):
         copy.unlink()
     expect(["logits", "-m", synth[0], "--ids", ",".join("1" * 300), "--max-memory-mb", "1"], 2, "300 positions, q8_0")
+    expect(["logits", "-m", MODEL, "--ids", "1,2048"], 2, "--ids: 2048, number 2 of them; accepted: 0 to 2047")
     # What one model takes at the least leaves no room for a second one; from where both have room, both are there.
     alone = int(re.search(r"the least is (\d+) MB", run("generate", "-m", synth[0], "--max-memory-mb", 1, "x").stderr)[1])
     two = ["generate", "-m", synth[0], "--draft", synth[0], "-n", 1, "--json", "x", "--max-memory-mb"]

@@ -169,6 +169,9 @@ for share in (0, 1, 1.5, -1, "nan"):
 done = run(*train, "--lr", 0, "--warmup", 5)
 found.check("--lr 0: nothing is learned: what comes out is what the run starts from\n" in done.stderr and "--warmup" not in done.stderr, done.stderr)
 found.check("--lr" not in run(*train, "--warmup", 0).stderr, "--lr is warned of for nothing")
+for options, due in ((["--new-tokens", 5], True), (["--new-tokens", 0], False), ([], False), (["--new-tokens", 5, "--split", 0.5], False)):
+    done = run(*train, "--warmup", 0, *options)
+    found.check(("--new-tokens 5: nothing is held out (--eval FILE, --split X), so nothing is answered\n" in done.stderr) == due, f"{options}: {done.stderr}")
 # What the options alone say is refused before a file is read, and nothing else is said then: not of the file that would be replaced, nor of the rate.
 (work / "ck").write_text("")
 absent = [*train[:4], work / "absent.jsonl", *train[5:]]
@@ -180,6 +183,7 @@ for options, word in ((["--rank", 0], "--rank: rank is 0"), (["--threads", "x"],
     done = run(*(absent[:-2] if options[0] in ("--rank", "--full") else absent), *options, code=2)
     found.check(done.stderr.count("\n") == 1 and done.stderr.startswith("meshmind train: ") and word in done.stderr, f"{options}: {done.stderr}")
 for options, word in ((["--rank-pattern", "v=3", "--targets", "q"], "--rank-pattern: 'v' names no layer"), (["--alpha-pattern", "v=3", "--targets", "q"], "--alpha-pattern: 'v' names"),
+                      (["--rank-pattern", "foo=3"], "--rank-pattern: LoRA target 'foo' in 'foo' names no layer of this model"),
                       (["--activations", "q8"], "--activations: activations is q8")):
     done = run(*train, *options, code=2)
     found.check(word in done.stderr and "replaces" not in done.stderr and "--warmup" not in done.stderr, f"{options}: {done.stderr}")

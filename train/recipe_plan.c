@@ -153,6 +153,7 @@ static omm_err apply_rule(double *numbers, const omm_lora_plan *plan, const rule
         any = true;
     }
     omm_lora_plan_fini(&named);
+    if (err == OMM_ERR_CONFIG) err = omm_raise(err, "recipe: %s: %s", field, omm_err_sentence());
     if (err == OMM_OK && !any)
         err = omm_raise(OMM_ERR_CONFIG, "recipe: %s: '%s' names no layer that `targets` adapts",
                         field, r->pattern);
