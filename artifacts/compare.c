@@ -57,11 +57,6 @@ static omm_err no_memory(void) {
     return omm_raise(OMM_ERR_NOMEM, "no memory for the comparison");
 }
 
-/* The last error, with the bundle it is about. */
-static omm_err about(omm_err err, const char *dir) {
-    return err == OMM_OK ? err : omm_raise(err, "%s: %s", dir, omm_err_sentence());
-}
-
 /* ---- settings -------------------------------------------------------------------------------- */
 
 /* What a setting is not: the seed, names, and where files lay. */
@@ -92,8 +87,7 @@ static omm_err add_file(comparer *c, settings *s, const char *dir, const char *f
     omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
     omm_err err = omm_bundle_file_read(&text, dir, file);
     if (err == OMM_OK) {
-        err = settings_parse(&parsed, &c->out->arena, omm_buf_view(&text));
-        if (err != OMM_OK) err = omm_raise(err, "%s: %s", file, omm_err_sentence());
+        err = omm_err_about(settings_parse(&parsed, &c->out->arena, omm_buf_view(&text)), file);
     }
     for (size_t i = 0; err == OMM_OK && i < parsed.count; i++)
         if (*prefix || !is_a_name(parsed.items[i].path))
@@ -543,8 +537,8 @@ static int by_name(const void *a, const void *b) {
 static omm_err compare(comparer *c) {
     omm_comparison *out = c->out;
     for (size_t i = 0; i < out->bundle_count; i++) {
-        OMM_TRY(about(read_bundle(c, i), c->bundles[i].dir));
-        OMM_TRY(about(take_side(c, i), c->bundles[i].dir));
+        OMM_TRY(omm_err_about(read_bundle(c, i), c->bundles[i].dir));
+        OMM_TRY(omm_err_about(take_side(c, i), c->bundles[i].dir));
     }
     if (out->b_count == 0)
         return omm_raise(OMM_ERR_CONFIG,

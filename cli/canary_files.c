@@ -37,7 +37,7 @@ static omm_err load_one(omm_coord_shard *out, service_env *env, const char *name
         err = omm_raise(OMM_ERR_CONFIG, "canary.shards: %s; accepted: 1 to %u bytes", name,
                         OMM_CANARY_BYTES_MAX);
     else
-        err = service_say(err, "canary.shards");
+        err = omm_err_about(err, "canary.shards");
     if (err == OMM_OK) {
         err = omm_shard_lines(&lines, omm_buf_view(&text), path);
         if (err == OMM_ERR_FORMAT)

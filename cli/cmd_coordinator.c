@@ -282,9 +282,9 @@ static omm_err load_keys(coordinator *c) {
             OMM_ERR_CONFIG,
             "nodes: required with key, or enrolment: invitation so that nodes can join");
     OMM_TRY(service_path(&path, &c->env, c->file.key));
-    OMM_TRY(service_say(omm_key_load(&c->key, path), "key"));
+    OMM_TRY(omm_err_about(omm_key_load(&c->key, path), "key"));
     OMM_TRY(service_path(&path, &c->env, c->file.bundle_key));
-    OMM_TRY(service_say(omm_key_load(&c->bundle_key, path), "bundle_key"));
+    OMM_TRY(omm_err_about(omm_key_load(&c->bundle_key, path), "bundle_key"));
     OMM_TRY(check_two_keys(c));
     c->nodes = omm_arena_alloc(&c->env.arena, c->file.nodes.count + 1, sizeof *c->nodes);
     if (!c->nodes) return omm_raise(OMM_ERR_NOMEM, "nodes");

@@ -37,7 +37,7 @@ static void logits(void) {
     CHECK_EQ(RUN(cmd_logits, "logits", "-m", s_base, "--ids", "1,,2"), CLI_EXIT_USAGE);
     CHECK_EQ(RUN(cmd_logits, "logits", "-m", s_base, "--ids", "-1"), CLI_EXIT_USAGE);
     CHECK_EQ(RUN(cmd_logits, "logits", "-m", s_base, "--ids", "4294967296"), CLI_EXIT_USAGE);
-    CHECK_EQ(RUN(cmd_logits, "logits", "-m", s_base, "--ids", "2048"), CLI_EXIT_RUNTIME);
+    CHECK_EQ(RUN(cmd_logits, "logits", "-m", s_base, "--ids", "2048"), CLI_EXIT_USAGE);
     CHECK_EQ(RUN(cmd_logits, "logits", "-m", "no such file", "--ids", "1"), CLI_EXIT_USAGE);
     CHECK_EQ(RUN(cmd_logits, "logits", "-m", s_text, "--ids", "1"), CLI_EXIT_RUNTIME);
     CHECK_EQ(RUN(cmd_logits, "logits", "-m", s_base, "--ids", "1", "--kv", "q4"), CLI_EXIT_USAGE);

@@ -229,10 +229,7 @@ static void trim(char *text) {
  * Errors: USAGE (no more input: names the option), those of check for what an option said. */
 static omm_err ask(setup *s, const char **out, const char *question, const char *option,
                    const char *fallback, omm_err (*check)(const setup *s, const char *text)) {
-    if (*out) {
-        const omm_err err = check(s, *out);
-        return err == OMM_OK ? err : omm_raise(err, "%s: %s", option, omm_err_sentence());
-    }
+    if (*out) return omm_err_about(check(s, *out), option);
     char *answer = s->answers[s->answer_count++];
     for (;;) {
         fprintf(stderr, "%s%s%s%s: ", question, fallback ? " [" : "", fallback ? fallback : "",

@@ -93,19 +93,15 @@ omm_err service_path(const char **out, service_env *env, const char *path) {
     return *out ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "path %s", joined);
 }
 
-omm_err service_say(omm_err err, const char *key) {
-    return err == OMM_OK ? OMM_OK : omm_raise(err, "%s: %s", key, omm_err_sentence());
-}
-
 omm_err service_pem(omm_buf *out, service_env *env, const char *key, const char *path,
                     bool is_secret) {
     const char *resolved = NULL;
     omm_buf_init(out, OMM_TLS_PEM_BYTES_MAX);
     if (!path[0]) return OMM_OK;
     OMM_TRY(service_path(&resolved, env, path));
-    if (is_secret) OMM_TRY(service_say(omm_file_check_private(resolved), key));
+    if (is_secret) OMM_TRY(omm_err_about(omm_file_check_private(resolved), key));
     OMM_TRY(omm_buf_reserve(out, OMM_TLS_PEM_BYTES_MAX)); /* no copy of the secret moves */
-    return service_say(omm_file_read(out, resolved), key);
+    return omm_err_about(omm_file_read(out, resolved), key);
 }
 
 void service_tell_time(const service_env *env, const omm_buf *certificates) {

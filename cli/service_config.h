@@ -39,8 +39,6 @@ void service_stop_within(unsigned seconds);
 
 /* A path of the file as one that can be opened, in the arena; "" stays "".  Errors: TOO_BIG, NOMEM. */
 OMM_CHECKED omm_err service_path(const char **out, service_env *env, const char *path);
-/* An error that says which key of the file its path stands behind; OMM_OK stays. */
-OMM_CHECKED omm_err service_say(omm_err err, const char *key);
 /* A PEM file of TLS (omm/tls.h), read into `out`, which service_pem_wipe frees; "" leaves it empty.
  * is_secret: refused when others than its owner may read it.  Errors, which name `key`: those of
  * omm_file_read and omm_file_check_private. */

@@ -29,16 +29,12 @@ bool service_is_stopped(const service *s) {
     return (s->o->stop && atomic_load(s->o->stop)) || omm_sync_check() != OMM_OK;
 }
 
-/* A failure of the file or folder that `key` of the service file names. */
-static omm_err say(omm_err err, const char *key) {
-    return err == OMM_OK ? OMM_OK : omm_raise(err, "%s: %s", key, omm_err_sentence());
-}
-
+/* key: of the service file. */
 static omm_err write_port(const char *key, const char *path, unsigned port) {
     if (!path) return OMM_OK;
     char text[16];
     (void)snprintf(text, sizeof text, "%u\n", port);
-    return say(omm_file_write(path, omm_bytes_str(text), 0644), key);
+    return omm_err_about(omm_file_write(path, omm_bytes_str(text), 0644), key);
 }
 
 /* ---- seen from outside ---- */
@@ -414,7 +410,7 @@ omm_err service_open(service *s) {
     options.pool = s->o->pool;
     options.log = s->o->log;
     if (s->o->poll_ms) options.policy.poll_ms = s->o->poll_ms;
-    OMM_TRY(say(omm_bundle_open(&s->bundle, s->o->bundle_dir, true), "bundle"));
+    OMM_TRY(omm_err_about(omm_bundle_open(&s->bundle, s->o->bundle_dir, true), "bundle"));
     s->busy_ms = options.policy.poll_ms;
     if (s->busy_ms < SERVICE_BUSY_MS) s->busy_ms = SERVICE_BUSY_MS;
     s->join_ms = options.policy.join_ms;

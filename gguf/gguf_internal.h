@@ -32,9 +32,6 @@ OMM_CHECKED omm_err gguf_index_tensors(omm_gguf *gguf);
 /* Are the quantised tensors, if there are any, of blocks that we know?  Errors: VERSION, FORMAT (the key is no number). */
 OMM_CHECKED omm_err gguf_check_blocks(const omm_gguf *gguf);
 
-/* What is wrong with the file that was named; OK stays OK. */
-OMM_CHECKED omm_err gguf_of_file(omm_err err, const char *path);
-
 /* One file by path, whatever its split keys say.  Errors: as omm_gguf_open. */
 OMM_CHECKED omm_err gguf_open_file(omm_gguf *gguf, const char *path);
 

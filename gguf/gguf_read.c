@@ -312,11 +312,7 @@ static omm_err refuse(omm_err err, const char *path, omm_bytes file) {
     if (file.size == 0) return omm_raise(err, "%s is empty, and no GGUF file", path);
     if (memcmp(file.data, magic, size) != 0)
         return omm_raise(err, "%s is not a GGUF file: it does not begin with GGUF", path);
-    return gguf_of_file(err, path);
-}
-
-omm_err gguf_of_file(omm_err err, const char *path) {
-    return err == OMM_OK ? OMM_OK : omm_raise(err, "%s: %s", path, omm_err_sentence());
+    return omm_err_about(err, path);
 }
 
 omm_err gguf_open_file(omm_gguf *gguf, const char *path) {
@@ -336,7 +332,7 @@ omm_err omm_gguf_open(omm_gguf *gguf, const char *path) {
     omm_gguf one = {0}, all = {0};
     uint32_t count = 0;
     OMM_TRY(gguf_open_file(&one, path));
-    omm_err err = gguf_of_file(omm_gguf_get_u32_or(&count, &one, "split.count", 1), path);
+    omm_err err = omm_err_about(omm_gguf_get_u32_or(&count, &one, "split.count", 1), path);
     if (err == OMM_OK && count == 1) {
         *gguf = one;
         return OMM_OK;

@@ -167,12 +167,12 @@ static void forget_moved(omm_gguf *parts, uint32_t count) {
 omm_err gguf_open_split(omm_gguf *out, const char *path, const omm_gguf *opened) {
     split_keys keys = {0};
     omm_gguf all = {0};
-    OMM_TRY(gguf_of_file(read_keys(&keys, opened), path));
-    OMM_TRY(gguf_of_file(check_name(path, &keys), path));
+    OMM_TRY(omm_err_about(read_keys(&keys, opened), path));
+    OMM_TRY(omm_err_about(check_name(path, &keys), path));
     omm_gguf *parts = (omm_gguf *)omm_alloc(keys.count, sizeof *parts);
     if (!parts) return omm_raise(OMM_ERR_NOMEM, "GGUF: no memory for %u parts", keys.count);
     omm_err err = open_parts(parts, path, &keys);
-    if (err == OMM_OK) err = gguf_of_file(join(&all, parts, &keys), path);
+    if (err == OMM_OK) err = omm_err_about(join(&all, parts, &keys), path);
     if (err == OMM_OK) {
         forget_moved(parts, keys.count);
         *out = all;

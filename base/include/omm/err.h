@@ -88,6 +88,10 @@ static inline omm_err omm_raised(omm_err err) {
     return err;
 }
 
+/* `err`, whose sentence then begins with what it is about: a path, a key of a file.  OMM_OK stays. */
+#define omm_err_about(err, what) omm_err_about_at((err), __FILE__, __LINE__, (what))
+OMM_CHECKED omm_err omm_err_about_at(omm_err err, const char *file, int line, const char *what);
+
 /* Return early when `expr` fails; the detail of the first raise is kept. */
 #define OMM_TRY(expr)                                                                              \
     do {                                                                                           \

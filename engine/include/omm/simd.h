@@ -96,6 +96,12 @@ SIMD_INLINE vf vf_fma_at(const float *a, vf b, vf c) {
     return vf_fma(vf_set1(*a), b, c);
 }
 #endif
+/* vq_close where each product is closed before the next one is opened. */
+#ifndef SIMD_CLOSES_NOW
+SIMD_INLINE vi vq_close_now(vi acc, vq p) {
+    return vq_close(acc, p);
+}
+#endif
 /* acc[l] += sum over j < 4 of (byte j of w's lane l, below 128) * byte j of x, signed. */
 SIMD_INLINE vi vi_dot_u4(vi acc, vi w, int32_t x) {
     return vq_close(acc, vq_dot_u8(vq_open(acc), w, vi_set1(x)));
