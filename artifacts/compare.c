@@ -86,9 +86,8 @@ static omm_err add_file(comparer *c, settings *s, const char *dir, const char *f
     omm_buf text;
     omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
     omm_err err = omm_bundle_file_read(&text, dir, file);
-    if (err == OMM_OK) {
+    if (err == OMM_OK)
         err = omm_err_about(settings_parse(&parsed, &c->out->arena, omm_buf_view(&text)), file);
-    }
     for (size_t i = 0; err == OMM_OK && i < parsed.count; i++)
         if (*prefix || !is_a_name(parsed.items[i].path))
             err = add_setting(c, s, prefix, parsed.items[i].path, parsed.items[i].value);

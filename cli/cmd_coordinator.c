@@ -18,6 +18,7 @@
 #include "omm/scenario.h"
 #include "omm/scenario_run.h"
 #include "omm/tls.h"
+#include "omm/transport.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -198,12 +199,12 @@ static omm_err resolve_paths(coordinator *c) {
     return c->bundle ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "path");
 }
 
-/* The run's own bundle is sealed in the end, and found again; in another one nothing is written. */
+/* The scenario is there.  The run's own bundle is sealed in the end, and found again; in another one nothing is written. */
 static omm_err check_places(const coordinator *c) {
     char above[OMM_PATH_MAX];
-    OMM_TRY(omm_path_dir(above, c->bundle));
     if (!omm_file_exists(c->scenario))
         return omm_raise(OMM_ERR_NOT_FOUND, "scenario: there is no %s", c->scenario);
+    OMM_TRY(omm_path_dir(above, c->bundle));
     if (c->file.bundle[0])
         OMM_TRY(place_check_unsealed("bundle", omm_file_exists(c->bundle) ? above : c->bundle));
     if (c->port_file[0]) OMM_TRY(place_check_unsealed("port_file", c->port_file));
@@ -217,11 +218,7 @@ static omm_err check_listen(const coordinator *c) {
     static const char *const here[] = {
         "tcp://127.0.0.1:", "tcp://localhost:", "tcp://[::1]:", "ipc://", "inproc://"};
     const char *listen = c->file.listen;
-    if (!strstr(listen, "://"))
-        return omm_raise(OMM_ERR_CONFIG,
-                         "listen: %s; accepted: tls+tcp://ADDRESS:PORT, tcp://ADDRESS:PORT or "
-                         "ipc://PATH",
-                         listen);
+    OMM_TRY(omm_err_about(omm_url_check(listen), "listen"));
     if (c->file.key[0]) return OMM_OK;
     if (strncmp(listen, "tls+", 4) == 0) listen += 4;
     for (size_t i = 0; i < sizeof here / sizeof here[0]; i++)

@@ -140,7 +140,7 @@ static omm_err open_client(omm_client *client, const char *url) {
 }
 
 omm_err omm_client_open(omm_client **out, const char *url, const omm_client_options *options) {
-    OMM_TRY(glue_check_url(url));
+    OMM_TRY(omm_url_check(url));
     omm_client *client = omm_alloc(1, sizeof *client);
     if (!client) return omm_raise(OMM_ERR_NOMEM, "no memory for a client");
     client->options = *options;

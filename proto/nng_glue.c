@@ -22,7 +22,7 @@ static bool has_port(const char *place) {
     return digits > 0 && digits <= 5 && !port[digits] && strtoul(port, NULL, 10) <= 65535;
 }
 
-omm_err glue_check_url(const char *url) {
+omm_err omm_url_check(const char *url) {
     static const char *const kinds[] = {"tcp://", "tls+tcp://", "ipc://", "inproc://"};
     size_t size = strnlen(url, OMM_URL_BYTES_MAX + 1);
     if (size > OMM_URL_BYTES_MAX) {

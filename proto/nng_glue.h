@@ -18,8 +18,6 @@
 /* nng counts the 4-byte request id into the size that it limits. */
 #define NNG_REQUEST_ID_BYTES 4u
 
-/* tls+tcp://, tcp://, ipc:// or inproc://, of a sane length.  Errors: CONFIG. */
-OMM_CHECKED omm_err glue_check_url(const char *url);
 bool glue_is_tls(const char *url);
 /* A server's (with `key`) or a client's (without) TLS configuration, PEM in.  Free with
  * nng_tls_config_free; who dials or listens with it holds it by itself.

@@ -334,7 +334,7 @@ static unsigned bound_port(nng_listener listener) {
 
 omm_err omm_server_listen(omm_server *server, const char *url) {
     nng_listener listener;
-    OMM_TRY(glue_check_url(url));
+    OMM_TRY(omm_url_check(url));
     if (glue_is_tls(url) && !server->tls)
         return omm_raise(OMM_ERR_CONFIG, "%s needs a certificate and its key", url);
     int result = nng_listener_create(&listener, server->socket, url);

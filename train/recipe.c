@@ -181,10 +181,8 @@ omm_err omm_recipe_validate(const omm_recipe *recipe) {
     return recipe_check_patterns(recipe);
 }
 
-enum {
-    VERSION_LAST = 5,
-    VERSION_GONE = 4
-}; /* gone: 5 with int8 products of another rounding (decision 205) */
+/* Gone: 5 with int8 products of another rounding (decision 205). */
+enum { VERSION_LAST = 5, VERSION_GONE = 4 };
 
 static uint32_t version_of(const omm_recipe *recipe) {
     if (recipe->activations != OMM_RECIPE_F32) return VERSION_LAST;

@@ -39,6 +39,9 @@
 #define OMM_WAIT_FOREVER UINT64_MAX
 #define OMM_OWNER_NONE (-1)
 
+/* tls+tcp:// or tcp:// with a port, ipc:// or inproc://, as open and listen ask themselves.  Errors: CONFIG. */
+OMM_CHECKED omm_err omm_url_check(const char *url);
+
 typedef struct omm_server omm_server;
 typedef struct omm_exchange omm_exchange;
 typedef struct omm_client omm_client;

@@ -6,8 +6,9 @@
  *   "OMMR" | version u32 | u32 and f32 fields in the order of struct omm_recipe, little endian
  *
  * Version 1 ends after seed_lane.  Version 2 goes on to b_rate_ratio, version 3 to the texts, which are
- * padded with zeros, version 5 to the end (4 is gone: its int8 products were rounded in another order).  The lowest version that has every field which is not 0 (and for parts = core
- * version 3) is written, and any other refused: one recipe has one spelling.
+ * padded with zeros, version 5 to the end (4 is gone: its int8 products were rounded in another order).
+ * The lowest version that has every field which is not 0 (and for parts = core version 3) is written, and
+ * any other refused: one recipe has one spelling.
  *
  * Depends on: bytes, config, err; engine's lora.h for the adapter, model.h.  Threads: no shared state.
  */
