@@ -31,7 +31,7 @@
 #define FEW_OWED_WORKERS_MAX 4u
 #define FEW_STRIPS ((size_t)2) /* of a task of several rows, a multiple of */
 /* Where strips go side by side, a task has a multiple of Q8_FEW_STRIPS if each worker still gets this many tasks. */
-#define FEW_TOGETHER_PER_WORKER 8u
+#define FEW_TOGETHER_PER_WORKER 2u
 _Static_assert(FEW_STRIPS % Q8_STRIPS == 0 && FEW_STRIPS * OMM_STRIP % GEMM_NC == 0,
                "cuts of both");
 _Static_assert(Q8_FEW_STRIPS % FEW_STRIPS == 0, "cuts of both");
@@ -40,9 +40,11 @@ _Static_assert(Q8_FEW_STRIPS % FEW_STRIPS == 0, "cuts of both");
 /* The linter does not see that an output stored in a job or cut is written through it. */
 /* NOLINTBEGIN(readability-non-const-parameter) */
 
-/* Tasks first .. first + count - 1 of a worker have their y, but not their terms. */
+/* Tasks first .. first + count - 1 of a worker have their y, but not their terms.  Each worker writes its own at
+ * every task, so no two lie in one line of a cache. */
 typedef struct few_owed {
-    size_t first, count;
+    _Alignas(64) size_t first;
+    size_t count;
 } few_owed;
 
 typedef struct few_cut {
