@@ -170,6 +170,65 @@ static void pieces(void) {
     }
 }
 
+/* Where a document of several pieces ends in blank lines, or at a cut, its last piece that says something has the end. */
+static void ends_of_pieces(void) {
+    enum { PIECE = OMM_DATASET_PIECE_BYTES_MAX, TAIL = 200000 };
+    static const struct {
+        const char *separator, *rest; /* behind the first piece */
+        bool is_line;                 /* the piece's last line is whole */
+        size_t count, ended;          /* examples; the first that has an end */
+        char longer;                  /* TAIL of these behind the rest, and an x */
+    } cases[] = {{"%%", "%%\nnext\n", true, 2, 0, 0},
+                 {"%%", "  \n\n%%\r\nnext\n", true, 2, 0, 0},
+                 {"%%", "\n%%\nnext\n", false, 2, 0, 0},
+                 {"%%", "%%\nmore\n%%\nnext\n", false, 3, 1, 0},
+                 {"%%", " \nmore\n%%\nnext\n", true, 3, 1, 0},
+                 {"%%", " \n%%%\n%%\nnext\n", true, 3, 1, 0},
+                 {"", "\nnext\n", true, 2, 0, 0},
+                 {"", "  \nnext\n", true, 2, 1, 0},
+                 {NULL, "\n \n\t", true, 1, 0, 0},
+                 {NULL, " ", false, 1, 0, 0},
+                 {NULL, " \n%%\n", true, 2, 1, 0},
+                 {"%%", "\n%%\nnext", false, 5, 0, 'a'},
+                 {"%%", " \nmore", true, 5, 4, 'a'},
+                 {"%%", " \n", true, 2, 1, ' '}};
+    for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
+        const size_t c = i / 2;
+        char path[128];
+        omm_dataset *data = NULL;
+        omm_dataset_options o = s_detect;
+        omm_buf text;
+        uint8_t *piece = NULL;
+        omm_buf_init(&text, 1 << 19);
+        o.seq_max = 1 << 20;
+        o.format = OMM_DATA_TEXT;
+        o.separator = cases[c].separator;
+        CHECK_OK(omm_buf_extend(&text, &piece, PIECE));
+        for (size_t j = 0; j < PIECE; j++) piece[j] = j % 64 == 63 ? '\n' : 'a';
+        if (!cases[c].is_line) memset(piece, 'a', PIECE);
+        CHECK_OK(omm_buf_append(&text, cases[c].rest, strlen(cases[c].rest)));
+        if (cases[c].longer) {
+            CHECK_OK(omm_buf_extend(&text, &piece, TAIL + 1));
+            memset(piece, cases[c].longer, TAIL);
+            piece[TAIL] = 'x';
+        }
+        write_file(path, "ends.txt", omm_buf_view(&text));
+        CHECK_OK(i % 2 ? omm_dataset_stream(&data, path, s_tokenizer, &o)
+                       : omm_dataset_load(&data, path, s_tokenizer, &o));
+        CHECK_EQ(omm_dataset_count(data), cases[c].count);
+        omm_data_reader *reader = NULL;
+        CHECK_OK(omm_data_reader_open(&reader, data, NULL));
+        for (size_t e = 0; e <= cases[c].ended; e++) {
+            omm_example x;
+            CHECK_OK(omm_data_reader_take(reader, &x, e));
+            CHECK_EQ(x.ids[x.count - 1] == omm_tokenizer_eos(s_tokenizer), e == cases[c].ended);
+        }
+        omm_data_reader_close(reader);
+        omm_dataset_close(data);
+        omm_buf_fini(&text);
+    }
+}
+
 /* Bytes that a reader keeps after each of 200 equal lines has been read. */
 static size_t bytes_kept(const char *path, size_t cache_bytes) {
     omm_dataset *data = NULL;
@@ -286,6 +345,7 @@ int main(void) {
     long_line();
     very_long_line();
     pieces();
+    ends_of_pieces();
     bad_lines_shown();
     shorter_than_it_is();
     a_cache_has_its_limit();

@@ -395,26 +395,47 @@ static division divide(const scan *s, omm_bytes view, bool to_end) {
     return (division){view.size, 0, to_end};
 }
 
+/* Whether nothing of the document is left in what follows its piece, but blank lines: then the end is the piece's,
+ * as a blank piece has no example to put it into. */
+static bool only_blank_left(const scan *s, omm_bytes rest, bool line_begins, bool to_end) {
+    for (size_t at = 0; at < rest.size; line_begins = true) {
+        const uint8_t *newline = memchr(rest.data + at, '\n', rest.size - at);
+        size_t end = newline ? (size_t)(newline - rest.data) : rest.size;
+        const omm_bytes line = omm_bytes_of(rest.data + at, end - at);
+        if (!newline && !to_end) return false;
+        if (line_begins && is_separator(s, line)) return true;
+        if (!data_is_blank(line)) return false;
+        at = newline ? end + 1 : end;
+    }
+    return to_end;
+}
+
 static uint32_t lines_in(omm_bytes text) {
     uint32_t count = 0;
     for (size_t i = 0; i < text.size; i++) count += text.data[i] == '\n';
     return count;
 }
 
+/* A piece, and what is looked at behind it. */
+#define PIECE_VIEW_BYTES ((size_t)2 * OMM_DATASET_PIECE_BYTES_MAX)
+
 static omm_err take_piece(scan *s) {
-    omm_bytes view;
-    const size_t limit = OMM_DATASET_PIECE_BYTES_MAX;
-    OMM_TRY(source_view(s->source, &view, s->at, limit));
-    if (view.size > limit) view.size = limit;
-    division d = divide(s, view, s->at + view.size == s->source->size);
+    omm_bytes wide;
+    OMM_TRY(source_view(s->source, &wide, s->at, PIECE_VIEW_BYTES));
+    if (wide.size > PIECE_VIEW_BYTES) wide.size = PIECE_VIEW_BYTES;
+    const bool all = s->at + wide.size == s->source->size;
+    const bool fits = wide.size <= OMM_DATASET_PIECE_BYTES_MAX;
+    const omm_bytes view = omm_bytes_of(wide.data, fits ? wide.size : OMM_DATASET_PIECE_BYTES_MAX);
+    const division d = divide(s, view, all && fits);
+    const size_t used = d.piece + d.skip;
+    const bool line_begins = view.data[used - 1] == '\n';
+    const omm_bytes rest = omm_bytes_of(wide.data + used, wide.size - used);
     record r = {.bytes = omm_bytes_of(view.data, d.piece),
                 .offset = s->at,
                 .line = s->line,
                 .begins = !s->inside,
-                .ends = d.ends};
-    size_t used = d.piece + d.skip;
+                .ends = d.ends || only_blank_left(s, rest, line_begins, all)};
     uint32_t lines = lines_in(omm_bytes_of(view.data, used));
-    bool line_begins = view.data[used - 1] == '\n';
     bool blank = data_is_blank(r.bytes);
     s->totals->separators += d.skip > 0;
     if (!blank) OMM_TRY(take_record(s, &r));
