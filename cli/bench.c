@@ -30,10 +30,10 @@ typedef struct bench {
     omm_session *session;
     uint32_t *ids; /* [prompt + generate]: the session's positions */
     float *logits;
-    double *prefill, *decode, *waiting, *alone; /* [repeats] each, one block */
-    double *in_turns;                           /* [turn_count], room for repeats * generate */
+    double *prefill, *prefill_in_turns, *decode, *waiting, *alone; /* [repeats] each, one block */
+    double *in_turns; /* [turn_count], room for repeats * generate */
     uint32_t turn_count;
-    uint64_t token_bytes;
+    uint64_t token_bytes, parameters;
     uint64_t part_ns[OMM_PROFILE_PARTS], watched; /* of all repeats; tokens */
 } bench;
 
@@ -121,10 +121,11 @@ static omm_err allocate(bench *b) {
     b->ids = (uint32_t *)omm_alloc(ids, sizeof *b->ids);
     b->logits = (float *)omm_alloc(b->model.dims.vocab, sizeof *b->logits);
     b->prefill =
-        (double *)omm_alloc((4 + (size_t)b->o->generate) * b->o->repeats, sizeof *b->prefill);
+        (double *)omm_alloc((5 + (size_t)b->o->generate) * b->o->repeats, sizeof *b->prefill);
     if (!b->ids || !b->logits || !b->prefill)
         return omm_raise(OMM_ERR_NOMEM, "no memory to measure %u repeats", b->o->repeats);
-    b->decode = b->prefill + b->o->repeats;
+    b->prefill_in_turns = b->prefill + b->o->repeats;
+    b->decode = b->prefill_in_turns + b->o->repeats;
     b->waiting = b->decode + b->o->repeats;
     b->alone = b->waiting + b->o->repeats;
     b->in_turns = b->alone + b->o->repeats;
@@ -140,6 +141,19 @@ static omm_err prefill(double *rate, bench *b, uint32_t count) {
     const uint64_t start = omm_measure_ns();
     OMM_TRY(omm_session_append(b->session, b->ids, count, b->logits, false));
     *rate = count * 1e9 / (double)(omm_measure_ns() - start);
+    return OMM_OK;
+}
+
+/* With multiply-adds before and after it, as decode has reads. */
+static omm_err prefill_in_turn(bench *b, uint32_t repeat) {
+    const bool turns = b->o->peak_seconds > 0.0 && b->o->prompt > 0;
+    const double seconds = b->o->peak_seconds / b->o->repeats;
+    const double before = turns ? omm_peaks_fma(&b->processors.peaks, seconds) : 0.0;
+    OMM_TRY(prefill(&b->prefill[repeat], b, b->o->prompt));
+    if (!turns) return OMM_OK;
+    const double ops = b->prefill[repeat] * 2.0 * (double)b->parameters;
+    const double after = omm_peaks_fma(&b->processors.peaks, seconds);
+    b->prefill_in_turns[repeat] = ops * 2.0 / (before + after);
     return OMM_OK;
 }
 
@@ -205,7 +219,7 @@ static omm_err watch(bench *b, uint32_t repeat) {
 }
 
 static omm_err repeat(bench *b, uint32_t i) {
-    OMM_TRY(prefill(&b->prefill[i], b, b->o->prompt));
+    OMM_TRY(prefill_in_turn(b, i));
     if (b->o->generate > 0) {
         OMM_TRY(decode_in_turns(&b->decode[i], b));
         OMM_TRY(watch(b, i));
@@ -261,6 +275,7 @@ static omm_err measure_run(bench_result *r, bench_run *run, bench *b) {
     b->watched = 0;
     b->turn_count = 0;
     b->token_bytes = r->token_bytes;
+    b->parameters = r->parameters;
     const uint64_t before = run == r->runs ? 0 : omm_memory_peak(); /* the first loaded the model */
     OMM_TRY(open_run(b, run->threads, r));
     OMM_TRY(warm_up(b));
@@ -270,6 +285,7 @@ static omm_err measure_run(bench_result *r, bench_run *run, bench *b) {
     OMM_TRY(open_peaks(b));
     for (uint32_t i = 0; i < n; i++) OMM_TRY(repeat(b, i));
     run->prefill = bench_spread_of(b->prefill, n);
+    run->prefill_in_turns = bench_spread_of(b->prefill_in_turns, n);
     run->decode = bench_spread_of(b->decode, n);
     for (unsigned i = 0; i < OMM_PROFILE_PARTS && b->watched; i++)
         run->part_seconds[i] = (double)b->part_ns[i] * 1e-9 / (double)b->watched;

@@ -6,9 +6,10 @@
  * tokens behind it, a look at the peaks (omm/peaks.h), and the last of the tokens once more with the pool's
  * clock and a profile running.  Ids are fixed; nothing is
  * sampled.  Decoding goes in turns of about a gigabyte of weights, with reads of as many bytes before
- * and after each.
+ * and after each; before and after a prefill are multiply-adds.
  *   share in turns = bytes of weights per second of one turn / mean of the reads beside it; the
- *                    median of all turns is what decode gets of what the machine gave in its time
+ *                    median of all turns is what decode gets of what the machine gave in its time.
+ *                    Of prefill: its operations per second / mean of the multiply-adds beside it
  *   share of read  = decode tokens/s * bytes of weights that a token needs / read bandwidth, of the
  *                    best 64 MiB (2 ms) of the run and of all that was read
  *   share of fma   = prefill tokens/s * 2 * parameters / f32 peak; of dot: the same over the int8 peak
@@ -48,11 +49,11 @@ typedef struct bench_options {
 
 typedef struct bench_run {
     unsigned threads;
-    bench_spread prefill, decode;           /* tokens per second */
-    bench_spread in_turns;                  /* shares; zeros without peaks */
-    uint64_t memory_peak_bytes;             /* of the first: loading included; 0: not known here */
-    double waiting, alone;                  /* shares of decode time, medians */
-    double part_seconds[OMM_PROFILE_PARTS]; /* of decoding a token, means over the repeats */
+    bench_spread prefill, decode;            /* tokens per second */
+    bench_spread in_turns, prefill_in_turns; /* shares; zeros without peaks */
+    uint64_t memory_peak_bytes;              /* of the first: loading included; 0: not known here */
+    double waiting, alone;                   /* shares of decode time, medians */
+    double part_seconds[OMM_PROFILE_PARTS];  /* of decoding a token, means over the repeats */
     double read_bytes, fma_flops, dot_ops, read_sustained;
 } bench_run;
 

@@ -24,8 +24,10 @@ static void print_prefill(const bench_result *r, const bench_run *run, const ben
     const bench_spread *s = &run->prefill;
     printf("  prefill %5u  %8.1f tokens/s  (%.1f .. %.1f)", o->prompt, s->median, s->min, s->max);
     if (run->fma_flops > 0.0)
-        printf("  %6.0f GOPS: %.2f of the fma peak, %.2f of the int8 peak",
-               prefill_ops(r, run) * 1e-9, bench_share(prefill_ops(r, run), run->fma_flops),
+        printf("  %6.0f GOPS: %.2f (%.2f .. %.2f) of the multiply-adds beside it, %.2f of the fma "
+               "peak, %.2f of the int8 peak",
+               prefill_ops(r, run) * 1e-9, run->prefill_in_turns.median, run->prefill_in_turns.min,
+               run->prefill_in_turns.max, bench_share(prefill_ops(r, run), run->fma_flops),
                bench_share(prefill_ops(r, run), run->dot_ops));
     printf("\n");
 }
@@ -102,6 +104,7 @@ static void add_prefill(json_t *to, const bench_result *r, const bench_run *run,
     json_t *p = json_pack("{s:i, s:o}", "tokens", (int)o->prompt, "tokens_per_second",
                           bench_spread_json(&run->prefill));
     if (run->fma_flops > 0.0) {
+        json_object_set_new(p, "share_of_fma_in_turns", bench_spread_json(&run->prefill_in_turns));
         json_object_set_new(p, "share_of_fma",
                             json_real(bench_share(prefill_ops(r, run), run->fma_flops)));
         json_object_set_new(p, "share_of_dot",

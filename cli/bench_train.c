@@ -26,7 +26,7 @@ typedef struct bench {
     omm_tokenizer *tokenizer;
     omm_dataset *data;
     omm_recipe recipe;
-    double *speeds; /* [repeats] */
+    double *speeds, *in_turns; /* [repeats] each, one block */
     /* Of one run: */
     bench_processors processors;
     omm_trainer *trainer;
@@ -176,17 +176,24 @@ static void close_run(bench *b) {
     b->trainer = NULL;
 }
 
-static omm_err measure_steps(bench *b, bench_train_run *run) {
+static omm_err measure_steps(bench *b, bench_train_run *run, double token_flops) {
     const bench_options *o = b->o->bench;
     for (uint32_t i = 0; i < o->repeats; i++) {
         omm_step_report report;
+        omm_peaks *peaks = &b->processors.peaks;
+        const double turn = o->peak_seconds / o->repeats;
+        const double before = turn > 0.0 ? omm_peaks_fma(peaks, turn) : 0.0;
         const uint64_t start = omm_measure_ns();
         OMM_TRY(omm_trainer_step(b->trainer, &report));
         const double seconds = (double)(omm_measure_ns() - start) * 1e-9;
         run->seconds += seconds;
         b->speeds[i] = (double)report.learned / seconds;
-        if (o->peak_seconds > 0.0)
-            omm_peaks_update(&b->processors.peaks, o->peak_seconds / o->repeats);
+        b->in_turns[i] = 0.0;
+        if (turn <= 0.0) continue;
+        const double beside = (before + omm_peaks_fma(peaks, turn)) / 2.0;
+        b->in_turns[i] = b->speeds[i] * token_flops / beside;
+        run->fma_beside += beside / o->repeats;
+        omm_peaks_update(peaks, turn);
     }
     return OMM_OK;
 }
@@ -207,8 +214,9 @@ static omm_err measure_run(bench_train_result *r, bench_train_run *run, bench *b
     if (b->o->bench->peak_seconds > 0.0)
         OMM_TRY(omm_peaks_open(&b->processors.peaks, &b->processors.c, PEAK_BUFFER_BYTES));
     omm_train_watch_start(&run->watch, b->processors.pool);
-    OMM_TRY(measure_steps(b, run));
+    OMM_TRY(measure_steps(b, run, f.step));
     run->speed = bench_spread_of(b->speeds, b->o->bench->repeats);
+    run->in_turns = bench_spread_of(b->in_turns, b->o->bench->repeats);
     run->fma_flops = b->processors.peaks.fma_flops;
     run->forward = rate(f.forward, tokens, run->watch.ns[OMM_TRAIN_FORWARD]);
     run->backward = rate(f.backward, tokens, run->watch.ns[OMM_TRAIN_BACKWARD]);
@@ -222,8 +230,9 @@ static omm_err measure_all(bench_train_result *r, bench *b) {
     make_recipe(b);
     OMM_TRY(make_data(b));
     describe(r, b);
-    b->speeds = (double *)omm_alloc(o->repeats, sizeof *b->speeds);
+    b->speeds = (double *)omm_alloc((size_t)2 * o->repeats, sizeof *b->speeds);
     if (!b->speeds) return omm_raise(OMM_ERR_NOMEM, "no memory to measure %u repeats", o->repeats);
+    b->in_turns = b->speeds + o->repeats;
     r->run_count = o->thread_counts;
     for (unsigned i = 0; i < r->run_count; i++) {
         r->runs[i].threads = o->threads[i];

@@ -3,11 +3,13 @@
  *
  * A step is one batch of `seq` learned tokens in one sequence, all seven targets adapted, AdamW:
  * forward, backward, update, as `train` does it.  For each number of threads: one step to warm up,
- * then `repeats` steps with a look at the peak (omm/peaks.h) after each.  The text is made of letters
- * at random, the same each time.
+ * then `repeats` steps with multiply-adds before and after each, and a look at the peak (omm/peaks.h).
+ * The text is made of letters at random, the same each time.
  *   FLOP of a token = 4 * parameters + 2 * those of layers that backward computes again
  *   share           = tokens/s * that / f32 peak
- *   products        = FLOP of the layers' products alone, over their time and the peak
+ *   share in turns  = the same of one step / mean of the multiply-adds beside it
+ *   products        = FLOP of the layers' products alone, over their time and the peak, or the mean of
+ *                     all multiply-adds beside the steps
  * Parameters are those of the matrices that a token passes through; a separate embedding is none.
  */
 #ifndef CLI_BENCH_TRAIN_H
@@ -33,6 +35,8 @@ typedef struct bench_train_run {
     omm_train_watch watch;
     uint64_t memory_peak_bytes; /* of the first: loading included; 0: not known here */
     double fma_flops;           /* 0: not measured */
+    double fma_beside;          /* mean of all that was beside the steps */
+    bench_spread in_turns;      /* shares */
     double forward,
         backward; /* FLOP per second of the layers' products, medians of no step: means */
 } bench_train_run;

@@ -30,13 +30,17 @@ static void print_run(const bench_train_result *r, const bench_train_run *run,
     printf("\n  step  %6.2f s  %7.1f tokens/s  (%.1f .. %.1f)", o->seq / s->median, s->median,
            s->min, s->max);
     if (run->fma_flops > 0.0)
-        printf("  %.0f GFLOP/s: %.2f of the fma peak", step_flops(r, run) * 1e-9,
-               bench_share(step_flops(r, run), run->fma_flops));
+        printf("  %.0f GFLOP/s: %.2f (%.2f .. %.2f) of the multiply-adds beside it, %.2f of the "
+               "fma peak",
+               step_flops(r, run) * 1e-9, run->in_turns.median, run->in_turns.min,
+               run->in_turns.max, bench_share(step_flops(r, run), run->fma_flops));
     printf("\n  products of the layers: forward %.0f GFLOP/s, backward %.0f", run->forward * 1e-9,
            run->backward * 1e-9);
     if (run->fma_flops > 0.0)
-        printf(" (%.2f, %.2f of the peak)", bench_share(run->forward, run->fma_flops),
-               bench_share(run->backward, run->fma_flops));
+        printf(
+            " (%.2f, %.2f of the multiply-adds beside the steps; %.2f, %.2f of the peak)",
+            bench_share(run->forward, run->fma_beside), bench_share(run->backward, run->fma_beside),
+            bench_share(run->forward, run->fma_flops), bench_share(run->backward, run->fma_flops));
     printf("\n  time:");
     for (unsigned i = 0; i < OMM_TRAIN_PART_COUNT; i++)
         printf(" %s %.1f %%,", omm_train_part_name((omm_train_part)i),
@@ -84,6 +88,8 @@ static json_t *json_run(const bench_train_result *r, const bench_train_run *run,
                           run->backward, "seconds_by_part", parts, "idle_share_by_part", idle);
     if (run->fma_flops <= 0.0) return j;
     json_object_set_new(j, "fma_flops", json_real(run->fma_flops));
+    json_object_set_new(j, "fma_beside_flops", json_real(run->fma_beside));
+    json_object_set_new(j, "share_of_fma_in_turns", bench_spread_json(&run->in_turns));
     json_object_set_new(j, "share_of_fma",
                         json_real(bench_share(step_flops(r, run), run->fma_flops)));
     return j;

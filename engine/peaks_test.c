@@ -28,6 +28,10 @@ static void check(omm_isa isa, omm_pool *pool) {
     const double total = p.read_total, rate = omm_peaks_read(&p, 100e6);
     CHECK(p.read_total - total == 2.0 * (double)BUFFER_BYTES); /* whole chunks */
     CHECK(rate > 1e6 && rate <= p.read_bytes * 1.000001);      /* no mean is above the best */
+    for (int i = 0; i < 2; i++) {                              /* one chunk; several */
+        const double fma = omm_peaks_fma(&p, 0.01 * i);
+        CHECK(fma > 1e6 && fma <= p.fma_flops * 1.000001 && p.fma_flops >= first.fma_flops);
+    }
     omm_peaks_close(&p);
     omm_peaks_close(&p); /* harmless */
     omm_compute_fini(&c);

@@ -51,6 +51,11 @@ def expect(args, code, says, stream="stderr", meshmind=MESHMIND):
         failures.append(f"{args}: an error wrote to stdout: {done.stdout[:100]}")
 
 
+def beside_at_least(share, speed, factor):
+    """Shares of what was beside each repeat, whose mean is never above the best of the run."""
+    return all(share[which] >= speed[which] * factor * (1 - 1e-6) > 0 for which in ("min", "median", "max"))
+
+
 def packed_copies(folder, model):
     """Made once and then used; made anew when the model has changed; where there can be none that is said, and no
     reason to stop."""
@@ -920,6 +925,8 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
                 decode / peaks["read_sustained_bytes_per_second"]]
         if any(abs(share / want - 1) > 1e-9 for share, want in zip(shares, made)):
             failures.append(f"bench --json: shares {shares}, not {made}: {one}")
+        if not beside_at_least(one["prefill"]["share_of_fma_in_turns"], speeds[0], 2 * report["parameters"] / peaks["fma_flops"]):
+            failures.append(f"bench --json: what is beside a prefill is above the peak: {one}")
         if not all(0 <= one["decode"][w] <= 1 for w in ("waiting_share", "alone_share")):
             failures.append(f"bench --json: {one}")
         parts = one["decode"]["parts"]
@@ -1042,6 +1049,9 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         flops = speed["median"] * report["flop_per_token"]
         if abs(one["flops"] / flops - 1) > 1e-9 or abs(one["share_of_fma"] * one["fma_flops"] / flops - 1) > 1e-9:
             failures.append(f"bench --train: {flops} FLOP/s: {one}")
+        if not beside_at_least(one["share_of_fma_in_turns"], speed, report["flop_per_token"] / one["fma_flops"]) or \
+                not 0 < one["fma_beside_flops"] <= one["fma_flops"] * 1.000001:
+            failures.append(f"bench --train: what is beside a step is above the peak: {one}")
         # of a layer's 589,824 parameters: the second again without its last product, the first's q, k and v no further
         for part, flop in ("forward", 2 * (3 * 589824 - 131072)), ("backward", 2 * (2 * 589824 - 131072)):
             if abs(one[f"{part}_flops"] * parts[part] / (24 * flop) - 1) > 1e-6:
@@ -1065,7 +1075,9 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     expect(["bench", "--train", "-m", MODEL, "--activations", "q8"], 2, "activations is q8, .* its matrices are F16")
     train[train.index("-m") + 1] = synth[0]
     quantised.unlink()
-    ratios = r"(?s)peak in this run: fma \d+ GFLOP/s.*GFLOP/s: \d+\.\d\d of the fma peak.*\(\d+\.\d\d, \d+\.\d\d of the peak\)"
+    share = r"\d+\.\d\d"
+    ratios = rf"(?s)peak in this run: fma \d+ GFLOP/s.*GFLOP/s: {share} \({share} \.\. {share}\) of the multiply-adds beside it, {share} of the fma peak" \
+             rf".*\({share}, {share} of the multiply-adds beside the steps; {share}, {share} of the peak\)"
     expect([*train, "-r", "1", "-t", "1", "--peak-seconds", "0.01"], 0, ratios, "stdout")
     expect([*train, "--seq", "5000"], 2, "--seq 5000: accepted are 8 to 4096")
     expect([*train, "--rank", "0"], 2, "--rank 0: accepted are 1 to 256")

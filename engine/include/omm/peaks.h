@@ -43,6 +43,9 @@ double omm_peaks_read_sustained(const omm_peaks *p);
 /* Bytes per second of reading the next `bytes` of the buffer now (whole chunks of 64 MiB, at least one):
  * a turn beside a turn of what is to be compared.  Counts for read_bytes and the sustained rate too. */
 double omm_peaks_read(omm_peaks *p, double bytes);
+/* The same of f32 multiply-adds: operations per second over the next `seconds` of them (whole chunks of 1 to 2 ms, at least one), the
+ * disturbed ones too.  Counts for fma_flops. */
+double omm_peaks_fma(omm_peaks *p, double seconds);
 /* Measure each figure for `seconds` (at least one chunk) and keep the better of old and new. */
 void omm_peaks_update(omm_peaks *p, double seconds);
 
