@@ -543,6 +543,7 @@ static bool read_messages(reader *r) {
     set_thinking(r);
     omm_chat_turns_init(&turns, TURNS_BYTES_MAX);
     turns.tokenizer = r->o->tokenizer;
+    turns.given_back = true;
     turns.with_thoughts = omm_thinking_of(r->o->tokenizer) != OMM_THINKING_NONE;
     const omm_err err = omm_chat_turns_read(&turns, list, tools);
     const bool ok =
@@ -563,6 +564,14 @@ static bool add_text(reader *r, const json_t *value) {
     return encode(r, "prompt", text, OMM_TOKENIZE_BOS) && check_prompt(r, "prompt");
 }
 
+/* Bytes that are no character as U+FFFD, as in what is drawn behind them. */
+static omm_err echo_ids(omm_buf *out, const reader *r, const omm_tokens *tokens) {
+    omm_detok detok = {.first = true};
+    for (size_t i = 0; i < tokens->count; i++)
+        OMM_TRY(omm_detok_push(out, &detok, r->o->tokenizer, tokens->ids[i], 0));
+    return omm_detok_flush(out, &detok);
+}
+
 static bool add_ids(reader *r, const json_t *list) {
     const uint32_t vocab = r->o->model->dims.vocab;
     omm_tokens *tokens = &r->out->prompts[r->out->prompt_count];
@@ -576,8 +585,7 @@ static bool add_ids(reader *r, const json_t *list) {
         if (err != OMM_OK) return refuse_err(r, "prompt", err);
     }
     if (r->out->echo) {
-        const omm_err err = omm_tokenizer_decode(&r->out->echoes[r->out->prompt_count],
-                                                 r->o->tokenizer, tokens->ids, tokens->count, 0);
+        const omm_err err = echo_ids(&r->out->echoes[r->out->prompt_count], r, tokens);
         if (err != OMM_OK) return refuse_err(r, "prompt", err);
     }
     return check_prompt(r, "prompt");
@@ -588,7 +596,7 @@ static bool read_prompts(reader *r) {
     const json_t *prompt = json_object_get(r->root, "prompt");
     if (json_is_string(prompt)) return add_text(r, prompt);
     const size_t count = json_array_size(prompt);
-    if (count > 0 && json_is_integer(json_array_get(prompt, 0))) return add_ids(r, prompt);
+    if (count > 0 && json_is_number(json_array_get(prompt, 0))) return add_ids(r, prompt);
     if (count < 1 || count > REQUEST_TEXTS_MAX)
         return refuse(r, "prompt",
                       "prompt: a text is needed, or a list of token ids, or 1 to %u of either",
@@ -669,13 +677,28 @@ static bool check_neutral(const reader *r, const char *name, const json_t *value
                   n->values[0] ? n->values : "null");
 }
 
+static bool read_member(reader *r, const char *name, const json_t *value) {
+    const struct member *m = find_member(name, r->out->is_chat);
+    if (!m) return check_neutral(r, name, value);
+    return !m->take || json_is_null(value) || m->take(r, m->name, value);
+}
+
+/* Behind a refusal: the number that came, as it was read.  Always false. */
+static bool add_number(const reader *r, const json_t *value) {
+    char *message = r->why->message;
+    const size_t at = strlen(message), left = sizeof r->why->message - at;
+    if (json_is_integer(value))
+        snprintf(message + at, left, "; got %" JSON_INTEGER_FORMAT, json_integer_value(value));
+    else if (json_is_real(value))
+        snprintf(message + at, left, "; got %.17g", json_real_value(value));
+    return false;
+}
+
 static bool read_members(reader *r) {
     const char *name = NULL;
     json_t *value = NULL;
     json_object_foreach(r->root, name, value) {
-        const struct member *m = find_member(name, r->out->is_chat);
-        if (!m && !check_neutral(r, name, value)) return false;
-        if (m && m->take && !json_is_null(value) && !m->take(r, m->name, value)) return false;
+        if (!read_member(r, name, value)) return add_number(r, value);
     }
     return true;
 }
@@ -767,7 +790,9 @@ bool request_read(request *out, fault *why, const omm_serve_options *o, bool is_
     json_t *root = NULL;
     request_init(out, o, is_chat, draw);
     reader r = {out, why, o, NULL};
-    const omm_err err = omm_json_parse(&root, body, "the body");
+    bool is_wide =
+        false; /* a number that matters is refused by its name, others are about as large */
+    const omm_err err = omm_json_parse_wide(&root, &is_wide, body, "the body");
     if (err != OMM_OK) return refuse_err(&r, NULL, err);
     r.root = root;
     const bool ok = read_root(&r);

@@ -178,6 +178,17 @@ static const refusal s_refusals[] = {
     {true, "{" TURN ", \"tools\": [{\"name\": \"\"}]}", 400, "tools", "1 to 64 letters, digits"},
     {true, "{" TURN ", \"tools\": [{\"name\": \"a\\\"b\"}]}", 400, "tools",
      "1 to 64 letters, digits"},
+    {true, "{" TURN ", \"seed\": 18446744073709551616}", 400, "seed",
+     "seed: accepted are whole numbers from 0 to 2^53, and -1; got 1.8446744073709552e+19"},
+    {true, "{" TURN ", \"max_tokens\": 9223372036854775808}", 400, "max_tokens",
+     "from 1 to 4294967295, and -1; got 9.2233720368547758e+18"},
+    {true, "{" TURN ", \"top_k\": -18446744073709551616}", 400, "top_k", "; got -1.84467440737"},
+    {true, "{" TURN ", \"n\": 65}", 400, "n", "n: accepted are whole numbers from 1 to 64; got 65"},
+    {true, "{" TURN ", \"temperature\": 18446744073709551616}", 400, "temperature",
+     "numbers from 0 to 100; got 1.8446744073709552e+19"},
+    {false, "{\"prompt\": \"x\", \"min_tokens\": 18446744073709551616}", 400, "min_tokens",
+     "accepted: 0; got 1.8446744073709552e+19"},
+    {false, "{\"prompt\": [18446744073709551616]}", 400, "prompt", "token ids are whole numbers"},
     {true, "{" TURN ", \"n\": 20, \"logprobs\": true, \"top_logprobs\": 20}", 400, "logprobs",
      "logprobs: 210840 of them in one answer; at most 65536"},
 };
@@ -222,6 +233,25 @@ static void test_many_tools(const served *s) {
         omm_buf_fini(&body);
         CHECK_EQ(why.status, 400);
         CHECK(strstr(why.message, words[i]) != NULL);
+    }
+}
+
+/* A number that 64 bits do not hold, where it is nothing's measure or a limit that no text reaches. */
+static void test_wide(const served *s) {
+    static const char *const bodies[] = {
+        "{" TURN ", \"metadata\": {\"id\": 123456789012345678901234567890}}",
+        "{" TURN ", \"user\": -18446744073709551616}",
+        "{" TURN ", \"tools\": [{\"name\": \"a\", \"parameters\": {\"type\": \"object\", "
+        "\"properties\": {\"x\": {\"type\": \"integer\", \"minimum\": 0, \"maximum\": "
+        "18446744073709551615}, \"y\": {\"type\": \"string\", \"maxLength\": "
+        "18446744073709551615}}}}]}",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+        "\"tool_calls\": [{\"function\": {\"name\": \"a\", \"arguments\": {\"x\": "
+        "18446744073709551616}}}]}]}",
+    };
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        accepts(s, true, bodies[i]);
+        request_fini(s_request);
     }
 }
 
@@ -632,6 +662,7 @@ int main(void) {
     test_refused(&s);
     test_many_tools(&s);
     test_members(&s);
+    test_wide(&s);
     test_penalties(&s);
     test_neutral(&s);
     test_thinking(&s);

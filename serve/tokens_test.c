@@ -111,6 +111,8 @@ static void test_refused(const served *s) {
         {tokens_to_text, "{\"tokens\": \"x\"}", "tokens: a list is needed"},
         {tokens_to_text, "{\"tokens\": [-1]}", "tokens: accepted are whole numbers from 0 to "},
         {tokens_to_text, "{\"tokens\": [1, 1e3]}", "tokens: accepted are whole numbers from 0 to "},
+        {tokens_to_text, "{\"tokens\": [18446744073709551616]}",
+         "tokens: accepted are whole numbers from 0 "},
         {tokens_to_text, "{\"tokens\": [4294967296]}",
          "tokens: accepted are whole numbers from 0 "},
         {tokens_to_text, "{\"tokens\": [], \"content\": \"\"}", "content: not known here"},
