@@ -1,4 +1,5 @@
 /* given_back_test.c - what a client has of the server, as it uses it: a message as the next request's history, offsets in a text. */
+#include "omm/file.h"
 #include "omm/json.h"
 #include "omm/mem.h"
 #include "omm/mhd.h"
@@ -145,6 +146,39 @@ static void test_drawn_offsets(unsigned port) {
     answer_fini(&a);
 }
 
+/* A tokenizer that puts a space in front: the text has none there, and offsets are the text's. */
+static void test_leading(const served *s) {
+    char path[OMM_PATH_MAX];
+    const char *dir = getenv("OMM_TESTDATA");
+    omm_serve_options o = s->options;
+    omm_serve *server = NULL;
+    omm_tokenizer *tokenizer = NULL;
+    omm_model model;
+    omm_gguf gguf;
+    CHECK_OK(omm_path_join(path, dir ? dir : "", "models/stories260K-f32.gguf"));
+    if (!omm_file_exists(path)) return;
+    CHECK_OK(omm_gguf_open(&gguf, path));
+    CHECK_OK(omm_model_load(&model, &gguf));
+    CHECK_OK(omm_tokenizer_open(&tokenizer, &gguf));
+    omm_gguf_close(&gguf);
+    CHECK(omm_tokenizer_leads(tokenizer));
+    o.model = &model;
+    o.tokenizer = tokenizer;
+    o.adapter_count = 0;
+    o.batcher.session.positions_max = model.dims.context;
+    CHECK_OK(omm_serve_open(&server, &o));
+    char *offsets = ask_for(omm_serve_port(server), TEXT,
+                            "{\"prompt\": \"Once upon a time\", \"echo\": true, \"logprobs\": 0, "
+                            "\"max_tokens\": 1, \"temperature\": 0}",
+                            "choices.0.logprobs.text_offset");
+    CHECK_EQ(strcmp(offsets, "[0,0,4,9,11,16]"),
+             0); /* BOS, Once, upon, a, time and what is drawn */
+    free(offsets);
+    omm_serve_close(server);
+    omm_tokenizer_close(tokenizer);
+    omm_model_fini(&model);
+}
+
 int main(void) {
     served s;
     omm_serve *server = NULL;
@@ -159,6 +193,7 @@ int main(void) {
     test_offsets(&s, omm_serve_port(server));
     test_drawn_offsets(omm_serve_port(server));
     omm_serve_close(server);
+    test_leading(&s);
     served_close(&s);
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

@@ -16,6 +16,7 @@
 
 #define TURNS_BYTES_MAX ((size_t)8 << 20) /* tool calls of a body, written out */
 #define PROMPT_TOKENS_MAX ((size_t)1 << 22)
+#define NUMBER_BYTES_MAX 32u
 #define TRIM_BYTES ((size_t)64 << 10)
 #define BODY_BYTES_LEAST ((size_t)256 << 10)
 #define BODY_BYTES_A_TOKEN 64u
@@ -51,10 +52,20 @@ static bool read_bool(const reader *r, const char *name, bool *out, const json_t
     return true;
 }
 
+/* A whole number, as clients of other languages spell it, too: 5.0. */
+static bool is_whole(json_int_t *out, const json_t *value) {
+    const double real = json_real_value(value);
+    *out = json_integer_value(value);
+    if (!json_is_real(value)) return json_is_integer(value);
+    if (floor(real) < real || fabs(real) > (double)REQUEST_SEED_MAX) return false;
+    *out = (json_int_t)real;
+    return true;
+}
+
 static bool read_u32(const reader *r, const char *name, uint32_t *out, const json_t *value,
                      uint32_t min, uint32_t max) {
-    const json_int_t v = json_integer_value(value);
-    if (!json_is_integer(value) || v < (json_int_t)min || v > (json_int_t)max)
+    json_int_t v = 0;
+    if (!is_whole(&v, value) || v < (json_int_t)min || v > (json_int_t)max)
         return refuse(r, name, "%s: accepted are whole numbers from %u to %u", name, min, max);
     *out = (uint32_t)v;
     return true;
@@ -62,15 +73,15 @@ static bool read_u32(const reader *r, const char *name, uint32_t *out, const jso
 
 /* As other servers spell it: all, any, as many as there is room for. */
 static bool is_minus_one(const json_t *value) {
-    return json_is_integer(value) && json_integer_value(value) == -1;
+    return json_is_number(value) && json_number_value(value) == -1.0;
 }
 
 /* The same, or -1, which leaves *out. */
 static bool read_u32_or_all(const reader *r, const char *name, uint32_t *out, const json_t *value,
                             uint32_t min) {
-    const json_int_t v = json_integer_value(value);
+    json_int_t v = 0;
     if (is_minus_one(value)) return true;
-    if (!json_is_integer(value) || v < (json_int_t)min || v > (json_int_t)UINT32_MAX)
+    if (!is_whole(&v, value) || v < (json_int_t)min || v > (json_int_t)UINT32_MAX)
         return refuse(r, name, "%s: accepted are whole numbers from %u to %u, and -1", name, min,
                       UINT32_MAX);
     *out = (uint32_t)v;
@@ -157,9 +168,9 @@ static bool take_repetition(reader *r, const char *name, const json_t *value) {
 }
 
 static bool take_seed(reader *r, const char *name, const json_t *value) {
-    const json_int_t v = json_integer_value(value);
+    json_int_t v = 0;
     if (is_minus_one(value)) return true; /* one that is drawn */
-    if (!json_is_integer(value) || v < 0 || v > (json_int_t)REQUEST_SEED_MAX)
+    if (!is_whole(&v, value) || v < 0 || v > (json_int_t)REQUEST_SEED_MAX)
         return refuse(r, name, "%s: accepted are whole numbers from 0 to 2^53, and -1", name);
     r->out->seed = (uint64_t)v;
     return true;
@@ -171,7 +182,7 @@ static bool take_n(reader *r, const char *name, const json_t *value) {
 
 static bool take_tokens_max(reader *r, const char *name, const json_t *value) {
     r->out->tokens_max = 0;
-    r->out->draws_none = json_is_integer(value) && json_integer_value(value) == 0;
+    r->out->draws_none = json_is_number(value) && json_number_value(value) == 0.0;
     if (r->out->draws_none) { /* check_members: may it? */
         r->out->tokens_max = 1;
         return true;
@@ -248,16 +259,17 @@ static bool take_template_kwargs(reader *r, const char *name, const json_t *valu
 }
 
 static bool take_effort(reader *r, const char *name, const json_t *value) {
-    static const char *const names[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
+    static const char *const names[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
     for (size_t i = 0; json_is_string(value) && i < sizeof names / sizeof *names; i++) {
         if (strcmp(json_string_value(value), names[i]) != 0) continue;
         r->out->at_once = i == 0;
         return true;
     }
-    return refuse(r, name,
-                  "%s: accepted are none (no thought), minimal, low, medium, high and xhigh (no "
-                  "difference here)",
-                  name);
+    return refuse(
+        r, name,
+        "%s: accepted are none (no thought), minimal, low, medium, high, xhigh and max (no "
+        "difference here)",
+        name);
 }
 
 /* ---- stops ----------------------------------------------------------------------------------- */
@@ -684,13 +696,14 @@ static bool read_member(reader *r, const char *name, const json_t *value) {
 }
 
 /* Behind a refusal: the number that came, as it was read.  Always false. */
-static bool add_number(const reader *r, const json_t *value) {
+static bool add_number(const reader *r, json_t *value) {
     char *message = r->why->message;
     const size_t at = strlen(message), left = sizeof r->why->message - at;
-    if (json_is_integer(value))
-        snprintf(message + at, left, "; got %" JSON_INTEGER_FORMAT, json_integer_value(value));
-    else if (json_is_real(value))
-        snprintf(message + at, left, "; got %.17g", json_real_value(value));
+    omm_buf text;
+    omm_buf_init(&text, NUMBER_BYTES_MAX);
+    if (json_is_number(value) && omm_json_write_spaced(&text, value) == OMM_OK)
+        snprintf(message + at, left, "; got %.*s", (int)text.size, (const char *)text.data);
+    omm_buf_fini(&text);
     return false;
 }
 
@@ -708,8 +721,8 @@ static bool check_members(reader *r) {
     request *out = r->out;
     if (out->top_logprobs > 0 && !out->logprobs)
         return refuse(r, "top_logprobs", "top_logprobs: together with logprobs");
-    if (json_is_integer(json_object_get(r->root, "max_tokens")) &&
-        json_is_integer(json_object_get(r->root, "max_completion_tokens")))
+    if (json_is_number(json_object_get(r->root, "max_tokens")) &&
+        json_is_number(json_object_get(r->root, "max_completion_tokens")))
         return refuse(r, "max_tokens", "max_tokens: max_completion_tokens says it already");
     if (out->draws_none && !out->echo)
         return refuse(r, "max_tokens", "%s: accepted are whole numbers from 1 to %u, and -1%s",

@@ -181,9 +181,14 @@ static const refusal s_refusals[] = {
     {true, "{" TURN ", \"seed\": 18446744073709551616}", 400, "seed",
      "seed: accepted are whole numbers from 0 to 2^53, and -1; got 1.8446744073709552e+19"},
     {true, "{" TURN ", \"max_tokens\": 9223372036854775808}", 400, "max_tokens",
-     "from 1 to 4294967295, and -1; got 9.2233720368547758e+18"},
+     "from 1 to 4294967295, and -1; got 9.223372036854776e+18"},
     {true, "{" TURN ", \"top_k\": -18446744073709551616}", 400, "top_k", "; got -1.84467440737"},
     {true, "{" TURN ", \"n\": 65}", 400, "n", "n: accepted are whole numbers from 1 to 64; got 65"},
+    {true, "{" TURN ", \"seed\": 1e16}", 400, "seed", "from 0 to 2^53, and -1; got 1e+16"},
+    {true, "{" TURN ", \"max_tokens\": 0.0}", 400, "max_tokens", "whole numbers from 1"},
+    {true, "{" TURN ", \"top_p\": -0.1}", 400, "top_p", "numbers from 0 to 1; got -0.1"},
+    {true, "{" TURN ", \"max_tokens\": 2.0, \"max_completion_tokens\": 2}", 400, "max_tokens",
+     "max_completion_tokens says it already"},
     {true, "{" TURN ", \"temperature\": 18446744073709551616}", 400, "temperature",
      "numbers from 0 to 100; got 1.8446744073709552e+19"},
     {false, "{\"prompt\": \"x\", \"min_tokens\": 18446744073709551616}", 400, "min_tokens",
@@ -283,6 +288,12 @@ static void test_members(const served *s) {
     CHECK(omm_bytes_equal(r->stops[1], omm_bytes_str("c")));
     CHECK(r->stream && r->include_usage && r->logprobs && r->top_logprobs == 20 && !r->has_tools);
     request_fini(s_request);
+    accepts(s, true, "{" TURN ", \"max_tokens\": 5.0, \"seed\": 7.0, \"top_k\": -1.0, \"n\": 2.0}");
+    CHECK(r->tokens_max == 5 && r->seed == 7 && r->sampler.top_k == 0 && r->n == 2);
+    request_fini(s_request);
+    accepts(s, false, "{\"prompt\": \"x\", \"echo\": true, \"max_tokens\": 0.0}");
+    CHECK(r->draws_none && r->tokens_max == 1);
+    request_fini(s_request);
     accepts(s, true, "{" TURN ", \"temperature\": 100, \"top_p\": 0, \"min_p\": 0}");
     CHECK_OK(omm_sampler_check(&r->sampler)); /* what the batcher asks of it */
     uint32_t drawn = 0;                       /* at that temperature all four are about as likely */
@@ -351,6 +362,8 @@ static const struct {
     {true, "store", "true", NULL},
     {false, "service_tier", "\"auto\"", NULL},
     {true, "prediction", "{\"type\": \"content\", \"content\": \"x\"}", NULL},
+    {true, "prompt_cache_options", "{\"ttl\": \"30m\"}", NULL},
+    {true, "moderation", "null", "{\"model\": \"x\"}"},
     {true, "cache_prompt", "false", NULL},
     {true, "verbosity", "\"medium\"", "\"low\""},
     {true, "logit_bias", "{}", "{\"5\": 1}"},
@@ -434,6 +447,7 @@ static void test_thinking(const served *s) {
         {", \"chat_template_kwargs\": {\"enable_thinking\": true}", false, true},
         {", \"reasoning_effort\": \"none\"", true, false},
         {", \"reasoning_effort\": \"high\"", false, true},
+        {", \"reasoning_effort\": \"max\"", false, true},
         {", \"response_format\": {\"type\": \"json_object\"}", true, false},
         {", " TOOLS ", \"tool_choice\": \"required\"", true, false},
     };

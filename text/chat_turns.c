@@ -285,6 +285,8 @@ static omm_err read_message(omm_chat_turns *t, size_t at, const json_t *message,
     const bool has_calls = json_array_size(calls) > 0 && *role == OMM_ROLE_ASSISTANT;
     const bool may_be_none = has_calls || (t->given_back && *role == OMM_ROLE_ASSISTANT &&
                                            (!content || json_is_null(content)));
+    if (may_be_none && !has_calls && json_is_object(json_object_get(message, "function_call")))
+        return BAD(t, CALLS, "message %zu: function_call; accepted: tool_calls", index);
     if (!is_list_or_none(calls))
         return BAD(t, CALLS, "message %zu: tool_calls: a list of calls is needed", index);
     if (!json_is_string(content) && !json_is_array(content) && !may_be_none)

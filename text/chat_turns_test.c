@@ -196,6 +196,10 @@ static void test_given_back(void) {
     says("assistant:Yes|", TURN(", \"content\": \"Yes\", \"refusal\": null"), NULL);
     refuses(OMM_CHAT_BAD_CONTENT, "message 0: content is not a string", TURN(", \"content\": 1"),
             NULL);
+    refuses(
+        OMM_CHAT_BAD_CALLS, "message 0: function_call; accepted: tool_calls",
+        TURN(", \"content\": null, \"function_call\": {\"name\": \"add\", \"arguments\": \"{}\"}"),
+        NULL);
     refuses(OMM_CHAT_BAD_CONTENT, "message 0: content is not a string",
             "[{\"role\": \"user\", \"content\": null, " REFUSED "}]", NULL);
     refuses(OMM_CHAT_BAD_CALLS, "call 0 has no name or arguments", TURN(", " CALL("1")), NULL);
