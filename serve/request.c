@@ -689,9 +689,18 @@ static bool check_neutral(const reader *r, const char *name, const json_t *value
                   n->values[0] ? n->values : "null");
 }
 
-static bool read_member(reader *r, const char *name, const json_t *value) {
+/* Where texts are no names and patterns: what a model has drawn, or a tool has read from a file. */
+static bool may_have_nul(const char *name) {
+    return strcmp(name, "messages") == 0 || strcmp(name, "prompt") == 0 ||
+           strcmp(name, "stop") == 0;
+}
+
+static bool read_member(reader *r, const char *name, json_t *value) {
     const struct member *m = find_member(name, r->out->is_chat);
     if (!m) return check_neutral(r, name, value);
+    if (!may_have_nul(name) && omm_json_has_nul(value))
+        return refuse(r, m->name, "%s: \\u0000 is allowed in messages, prompt and stop alone",
+                      name);
     return !m->take || json_is_null(value) || m->take(r, m->name, value);
 }
 
@@ -803,9 +812,8 @@ bool request_read(request *out, fault *why, const omm_serve_options *o, bool is_
     json_t *root = NULL;
     request_init(out, o, is_chat, draw);
     reader r = {out, why, o, NULL};
-    bool is_wide =
-        false; /* a number that matters is refused by its name, others are about as large */
-    const omm_err err = omm_json_parse_wide(&root, &is_wide, body, "the body");
+    /* a wide number that matters is refused by its name, others are about as large */
+    const omm_err err = omm_json_parse_asked(&root, body, "the body");
     if (err != OMM_OK) return refuse_err(&r, NULL, err);
     r.root = root;
     const bool ok = read_root(&r);

@@ -194,6 +194,9 @@ static const refusal s_refusals[] = {
     {false, "{\"prompt\": \"x\", \"min_tokens\": 18446744073709551616}", 400, "min_tokens",
      "accepted: 0; got 1.8446744073709552e+19"},
     {false, "{\"prompt\": [18446744073709551616]}", 400, "prompt", "token ids are whole numbers"},
+    {true, "{" TURN ", \"model\": \"base\\u0000x\"}", 400, "model", "model: \\u0000 is allowed in"},
+    {true, "{" TURN ", \"tools\": [{\"name\": \"a\\u0000\"}]}", 400, "tools", "tools: \\u0000"},
+    {true, "{" TURN ", \"user\\u0000\": 1}", 400, NULL, "the body:1"},
     {true, "{" TURN ", \"n\": 20, \"logprobs\": true, \"top_logprobs\": 20}", 400, "logprobs",
      "logprobs: 210840 of them in one answer; at most 65536"},
 };
@@ -239,6 +242,26 @@ static void test_many_tools(const served *s) {
         CHECK_EQ(why.status, 400);
         CHECK(strstr(why.message, words[i]) != NULL);
     }
+}
+
+/* A text may have any character, as answers may. */
+static void test_nul(const served *s) {
+    const uint8_t a0b[] = {'a', 0, 'b'};
+    omm_tokens ids;
+    accepts(s, false, "{\"prompt\": \"a\\u0000b\", \"stop\": \"c\\u0000\", \"user\": \"\\u0000\"}");
+    CHECK(omm_bytes_equal(s_request->stops[0], omm_bytes_of("c", 2)));
+    omm_tokens_init(&ids, 64);
+    CHECK_OK(omm_tokenizer_encode(&ids, s->tokenizer, omm_bytes_of(a0b, 3), OMM_TOKENIZE_BOS));
+    CHECK(ids.count == s_request->prompts[0].count && ids.count >= 3);
+    CHECK_EQ(memcmp(ids.ids, s_request->prompts[0].ids, ids.count * sizeof *ids.ids), 0);
+    omm_tokens_fini(&ids);
+    request_fini(s_request);
+    accepts(s, true,
+            "{\"messages\": [{\"role\": \"user\", \"content\": \"a\\u0000b\"}, {\"role\": "
+            "\"assistant\", \"content\": null, \"tool_calls\": [{\"function\": {\"name\": \"a\", "
+            "\"arguments\": \"{\\\"x\\\": \\\"\\\\u0000\\\"}\"}}]}, {\"role\": \"tool\", "
+            "\"content\": \"ELF\\u0000\"}]}");
+    request_fini(s_request);
 }
 
 /* A number that 64 bits do not hold, where it is nothing's measure or a limit that no text reaches. */
@@ -677,6 +700,7 @@ int main(void) {
     test_many_tools(&s);
     test_members(&s);
     test_wide(&s);
+    test_nul(&s);
     test_penalties(&s);
     test_neutral(&s);
     test_thinking(&s);
