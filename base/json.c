@@ -123,20 +123,44 @@ static void widen_all(uint8_t *text, size_t size) {
     }
 }
 
-omm_err omm_json_parse_wide(json_t **out, bool *is_wide, omm_bytes text, const char *name) {
+static omm_err parse_wide(json_t **out, bool *is_wide, omm_bytes text, const char *name,
+                          size_t flags) {
     json_error_t e;
     omm_buf copy;
-    omm_err err = parse_why(out, &e, text, name, JSON_REJECT_DUPLICATES);
+    omm_err err = parse_why(out, &e, text, name, flags);
     *is_wide = err == OMM_ERR_FORMAT && json_error_code(&e) == json_error_numeric_overflow;
     if (!*is_wide) return err;
     omm_buf_init(&copy, text.size);
     err = omm_buf_append(&copy, text.data, text.size);
     if (err == OMM_OK) {
         widen_all(copy.data, copy.size);
-        err = parse(out, omm_buf_view(&copy), name, JSON_REJECT_DUPLICATES);
+        err = parse(out, omm_buf_view(&copy), name, flags);
     }
     omm_buf_fini(&copy);
     return err;
+}
+
+omm_err omm_json_parse_wide(json_t **out, bool *is_wide, omm_bytes text, const char *name) {
+    return parse_wide(out, is_wide, text, name, JSON_REJECT_DUPLICATES);
+}
+
+omm_err omm_json_parse_asked(json_t **out, omm_bytes text, const char *name) {
+    bool is_wide = false;
+    return parse_wide(out, &is_wide, text, name, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL);
+}
+
+bool omm_json_has_nul(json_t *value) {
+    const char *key = NULL;
+    json_t *one = NULL;
+    size_t i = 0;
+    if (json_is_string(value)) return strlen(json_string_value(value)) < json_string_length(value);
+    json_array_foreach(value, i, one) {
+        if (omm_json_has_nul(one)) return true;
+    }
+    json_object_foreach(value, key, one) {
+        if (omm_json_has_nul(one)) return true;
+    }
+    return false;
 }
 
 omm_err omm_json_parse_last(json_t **out, omm_bytes text, const char *name) {

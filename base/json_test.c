@@ -112,6 +112,24 @@ static void pretty_spelling(void) {
 }
 
 /* Integers that 64 bits do not hold, among others that they do: those stay integers, and columns stay what they are. */
+static void what_is_asked_may_have_nul(void) {
+    static const char wide[] = "{\"a\": [1, {\"b\": \"x\\u0000y\"}], \"n\": 18446744073709551616}";
+    json_t *value = NULL;
+    CHECK_OK(omm_json_parse_asked(&value, omm_bytes_str(wide), "t"));
+    const json_t *text = json_object_get(json_array_get(json_object_get(value, "a"), 1), "b");
+    CHECK(json_string_length(text) == 3 && memcmp(json_string_value(text), "x\0y", 3) == 0);
+    CHECK(omm_json_has_nul(value) && !omm_json_has_nul(json_object_get(value, "n")));
+    CHECK(json_real_value(json_object_get(value, "n")) == 18446744073709551616.0);
+    json_decref(value);
+    CHECK_OK(omm_json_parse_asked(&value, omm_bytes_str("[\"x\", {\"a\": \"\"}]"), "t"));
+    CHECK(!omm_json_has_nul(value));
+    json_decref(value);
+    CHECK_ERR(omm_json_parse_asked(&value, omm_bytes_str("{\"a\\u0000\": 1}"), "t"),
+              OMM_ERR_FORMAT);
+    CHECK_ERR(omm_json_parse_asked(&value, omm_bytes_str("{\"a\": 1, \"a\": 1}"), "t"),
+              OMM_ERR_FORMAT);
+}
+
 static void wide_integers_are_reals(void) {
     static const char text[] =
         "{\"a\": 18446744073709551615, \"b\": [-9223372036854775809, 9223372036854775808], \"c\": "
@@ -442,6 +460,7 @@ int main(void) {
     counts_are_limited();
     pretty_spelling();
     wide_integers_are_reals();
+    what_is_asked_may_have_nul();
     malformed_text_is_refused();
     damaged_text_stays_in_bounds();
     members_are_typed();

@@ -17,6 +17,8 @@ static const neutral s_neutrals[] = {
     {"safety_identifier", CHAT, NULL},
     {"prompt_cache_key", CHAT, NULL},
     {"prompt_cache_retention", CHAT, NULL},
+    {"prompt_cache_options", CHAT, NULL},
+    {"moderation", CHAT, ""},
     {"prediction", CHAT, NULL}, /* a guess at the text, for speed */
     {"logit_bias", BOTH, "{}, []"},
     {"best_of", BOTH, "1"}, /* the best of one is that one */

@@ -16,6 +16,7 @@
 
 #define TURNS_BYTES_MAX ((size_t)8 << 20) /* tool calls of a body, written out */
 #define PROMPT_TOKENS_MAX ((size_t)1 << 22)
+#define NUMBER_BYTES_MAX 32u
 #define TRIM_BYTES ((size_t)64 << 10)
 #define BODY_BYTES_LEAST ((size_t)256 << 10)
 #define BODY_BYTES_A_TOKEN 64u
@@ -51,10 +52,20 @@ static bool read_bool(const reader *r, const char *name, bool *out, const json_t
     return true;
 }
 
+/* A whole number, as clients of other languages spell it, too: 5.0. */
+static bool is_whole(json_int_t *out, const json_t *value) {
+    const double real = json_real_value(value);
+    *out = json_integer_value(value);
+    if (!json_is_real(value)) return json_is_integer(value);
+    if (floor(real) < real || fabs(real) > (double)REQUEST_SEED_MAX) return false;
+    *out = (json_int_t)real;
+    return true;
+}
+
 static bool read_u32(const reader *r, const char *name, uint32_t *out, const json_t *value,
                      uint32_t min, uint32_t max) {
-    const json_int_t v = json_integer_value(value);
-    if (!json_is_integer(value) || v < (json_int_t)min || v > (json_int_t)max)
+    json_int_t v = 0;
+    if (!is_whole(&v, value) || v < (json_int_t)min || v > (json_int_t)max)
         return refuse(r, name, "%s: accepted are whole numbers from %u to %u", name, min, max);
     *out = (uint32_t)v;
     return true;
@@ -62,15 +73,15 @@ static bool read_u32(const reader *r, const char *name, uint32_t *out, const jso
 
 /* As other servers spell it: all, any, as many as there is room for. */
 static bool is_minus_one(const json_t *value) {
-    return json_is_integer(value) && json_integer_value(value) == -1;
+    return json_is_number(value) && json_number_value(value) == -1.0;
 }
 
 /* The same, or -1, which leaves *out. */
 static bool read_u32_or_all(const reader *r, const char *name, uint32_t *out, const json_t *value,
                             uint32_t min) {
-    const json_int_t v = json_integer_value(value);
+    json_int_t v = 0;
     if (is_minus_one(value)) return true;
-    if (!json_is_integer(value) || v < (json_int_t)min || v > (json_int_t)UINT32_MAX)
+    if (!is_whole(&v, value) || v < (json_int_t)min || v > (json_int_t)UINT32_MAX)
         return refuse(r, name, "%s: accepted are whole numbers from %u to %u, and -1", name, min,
                       UINT32_MAX);
     *out = (uint32_t)v;
@@ -157,9 +168,9 @@ static bool take_repetition(reader *r, const char *name, const json_t *value) {
 }
 
 static bool take_seed(reader *r, const char *name, const json_t *value) {
-    const json_int_t v = json_integer_value(value);
+    json_int_t v = 0;
     if (is_minus_one(value)) return true; /* one that is drawn */
-    if (!json_is_integer(value) || v < 0 || v > (json_int_t)REQUEST_SEED_MAX)
+    if (!is_whole(&v, value) || v < 0 || v > (json_int_t)REQUEST_SEED_MAX)
         return refuse(r, name, "%s: accepted are whole numbers from 0 to 2^53, and -1", name);
     r->out->seed = (uint64_t)v;
     return true;
@@ -171,7 +182,7 @@ static bool take_n(reader *r, const char *name, const json_t *value) {
 
 static bool take_tokens_max(reader *r, const char *name, const json_t *value) {
     r->out->tokens_max = 0;
-    r->out->draws_none = json_is_integer(value) && json_integer_value(value) == 0;
+    r->out->draws_none = json_is_number(value) && json_number_value(value) == 0.0;
     if (r->out->draws_none) { /* check_members: may it? */
         r->out->tokens_max = 1;
         return true;
@@ -248,16 +259,17 @@ static bool take_template_kwargs(reader *r, const char *name, const json_t *valu
 }
 
 static bool take_effort(reader *r, const char *name, const json_t *value) {
-    static const char *const names[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
+    static const char *const names[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
     for (size_t i = 0; json_is_string(value) && i < sizeof names / sizeof *names; i++) {
         if (strcmp(json_string_value(value), names[i]) != 0) continue;
         r->out->at_once = i == 0;
         return true;
     }
-    return refuse(r, name,
-                  "%s: accepted are none (no thought), minimal, low, medium, high and xhigh (no "
-                  "difference here)",
-                  name);
+    return refuse(
+        r, name,
+        "%s: accepted are none (no thought), minimal, low, medium, high, xhigh and max (no "
+        "difference here)",
+        name);
 }
 
 /* ---- stops ----------------------------------------------------------------------------------- */
@@ -543,6 +555,7 @@ static bool read_messages(reader *r) {
     set_thinking(r);
     omm_chat_turns_init(&turns, TURNS_BYTES_MAX);
     turns.tokenizer = r->o->tokenizer;
+    turns.given_back = true;
     turns.with_thoughts = omm_thinking_of(r->o->tokenizer) != OMM_THINKING_NONE;
     const omm_err err = omm_chat_turns_read(&turns, list, tools);
     const bool ok =
@@ -563,6 +576,14 @@ static bool add_text(reader *r, const json_t *value) {
     return encode(r, "prompt", text, OMM_TOKENIZE_BOS) && check_prompt(r, "prompt");
 }
 
+/* Bytes that are no character as U+FFFD, as in what is drawn behind them. */
+static omm_err echo_ids(omm_buf *out, const reader *r, const omm_tokens *tokens) {
+    omm_detok detok = {.first = true};
+    for (size_t i = 0; i < tokens->count; i++)
+        OMM_TRY(omm_detok_push(out, &detok, r->o->tokenizer, tokens->ids[i], 0));
+    return omm_detok_flush(out, &detok);
+}
+
 static bool add_ids(reader *r, const json_t *list) {
     const uint32_t vocab = r->o->model->dims.vocab;
     omm_tokens *tokens = &r->out->prompts[r->out->prompt_count];
@@ -576,8 +597,7 @@ static bool add_ids(reader *r, const json_t *list) {
         if (err != OMM_OK) return refuse_err(r, "prompt", err);
     }
     if (r->out->echo) {
-        const omm_err err = omm_tokenizer_decode(&r->out->echoes[r->out->prompt_count],
-                                                 r->o->tokenizer, tokens->ids, tokens->count, 0);
+        const omm_err err = echo_ids(&r->out->echoes[r->out->prompt_count], r, tokens);
         if (err != OMM_OK) return refuse_err(r, "prompt", err);
     }
     return check_prompt(r, "prompt");
@@ -588,7 +608,7 @@ static bool read_prompts(reader *r) {
     const json_t *prompt = json_object_get(r->root, "prompt");
     if (json_is_string(prompt)) return add_text(r, prompt);
     const size_t count = json_array_size(prompt);
-    if (count > 0 && json_is_integer(json_array_get(prompt, 0))) return add_ids(r, prompt);
+    if (count > 0 && json_is_number(json_array_get(prompt, 0))) return add_ids(r, prompt);
     if (count < 1 || count > REQUEST_TEXTS_MAX)
         return refuse(r, "prompt",
                       "prompt: a text is needed, or a list of token ids, or 1 to %u of either",
@@ -669,13 +689,38 @@ static bool check_neutral(const reader *r, const char *name, const json_t *value
                   n->values[0] ? n->values : "null");
 }
 
+/* Where texts are no names and patterns: what a model has drawn, or a tool has read from a file. */
+static bool may_have_nul(const char *name) {
+    return strcmp(name, "messages") == 0 || strcmp(name, "prompt") == 0 ||
+           strcmp(name, "stop") == 0;
+}
+
+static bool read_member(reader *r, const char *name, json_t *value) {
+    const struct member *m = find_member(name, r->out->is_chat);
+    if (!m) return check_neutral(r, name, value);
+    if (!may_have_nul(name) && omm_json_has_nul(value))
+        return refuse(r, m->name, "%s: \\u0000 is allowed in messages, prompt and stop alone",
+                      name);
+    return !m->take || json_is_null(value) || m->take(r, m->name, value);
+}
+
+/* Behind a refusal: the number that came, as it was read.  Always false. */
+static bool add_number(const reader *r, json_t *value) {
+    char *message = r->why->message;
+    const size_t at = strlen(message), left = sizeof r->why->message - at;
+    omm_buf text;
+    omm_buf_init(&text, NUMBER_BYTES_MAX);
+    if (json_is_number(value) && omm_json_write_spaced(&text, value) == OMM_OK)
+        snprintf(message + at, left, "; got %.*s", (int)text.size, (const char *)text.data);
+    omm_buf_fini(&text);
+    return false;
+}
+
 static bool read_members(reader *r) {
     const char *name = NULL;
     json_t *value = NULL;
     json_object_foreach(r->root, name, value) {
-        const struct member *m = find_member(name, r->out->is_chat);
-        if (!m && !check_neutral(r, name, value)) return false;
-        if (m && m->take && !json_is_null(value) && !m->take(r, m->name, value)) return false;
+        if (!read_member(r, name, value)) return add_number(r, value);
     }
     return true;
 }
@@ -685,8 +730,8 @@ static bool check_members(reader *r) {
     request *out = r->out;
     if (out->top_logprobs > 0 && !out->logprobs)
         return refuse(r, "top_logprobs", "top_logprobs: together with logprobs");
-    if (json_is_integer(json_object_get(r->root, "max_tokens")) &&
-        json_is_integer(json_object_get(r->root, "max_completion_tokens")))
+    if (json_is_number(json_object_get(r->root, "max_tokens")) &&
+        json_is_number(json_object_get(r->root, "max_completion_tokens")))
         return refuse(r, "max_tokens", "max_tokens: max_completion_tokens says it already");
     if (out->draws_none && !out->echo)
         return refuse(r, "max_tokens", "%s: accepted are whole numbers from 1 to %u, and -1%s",
@@ -767,7 +812,8 @@ bool request_read(request *out, fault *why, const omm_serve_options *o, bool is_
     json_t *root = NULL;
     request_init(out, o, is_chat, draw);
     reader r = {out, why, o, NULL};
-    const omm_err err = omm_json_parse(&root, body, "the body");
+    /* a wide number that matters is refused by its name, others are about as large */
+    const omm_err err = omm_json_parse_asked(&root, body, "the body");
     if (err != OMM_OK) return refuse_err(&r, NULL, err);
     r.root = root;
     const bool ok = read_root(&r);

@@ -178,6 +178,25 @@ static const refusal s_refusals[] = {
     {true, "{" TURN ", \"tools\": [{\"name\": \"\"}]}", 400, "tools", "1 to 64 letters, digits"},
     {true, "{" TURN ", \"tools\": [{\"name\": \"a\\\"b\"}]}", 400, "tools",
      "1 to 64 letters, digits"},
+    {true, "{" TURN ", \"seed\": 18446744073709551616}", 400, "seed",
+     "seed: accepted are whole numbers from 0 to 2^53, and -1; got 1.8446744073709552e+19"},
+    {true, "{" TURN ", \"max_tokens\": 9223372036854775808}", 400, "max_tokens",
+     "from 1 to 4294967295, and -1; got 9.223372036854776e+18"},
+    {true, "{" TURN ", \"top_k\": -18446744073709551616}", 400, "top_k", "; got -1.84467440737"},
+    {true, "{" TURN ", \"n\": 65}", 400, "n", "n: accepted are whole numbers from 1 to 64; got 65"},
+    {true, "{" TURN ", \"seed\": 1e16}", 400, "seed", "from 0 to 2^53, and -1; got 1e+16"},
+    {true, "{" TURN ", \"max_tokens\": 0.0}", 400, "max_tokens", "whole numbers from 1"},
+    {true, "{" TURN ", \"top_p\": -0.1}", 400, "top_p", "numbers from 0 to 1; got -0.1"},
+    {true, "{" TURN ", \"max_tokens\": 2.0, \"max_completion_tokens\": 2}", 400, "max_tokens",
+     "max_completion_tokens says it already"},
+    {true, "{" TURN ", \"temperature\": 18446744073709551616}", 400, "temperature",
+     "numbers from 0 to 100; got 1.8446744073709552e+19"},
+    {false, "{\"prompt\": \"x\", \"min_tokens\": 18446744073709551616}", 400, "min_tokens",
+     "accepted: 0; got 1.8446744073709552e+19"},
+    {false, "{\"prompt\": [18446744073709551616]}", 400, "prompt", "token ids are whole numbers"},
+    {true, "{" TURN ", \"model\": \"base\\u0000x\"}", 400, "model", "model: \\u0000 is allowed in"},
+    {true, "{" TURN ", \"tools\": [{\"name\": \"a\\u0000\"}]}", 400, "tools", "tools: \\u0000"},
+    {true, "{" TURN ", \"user\\u0000\": 1}", 400, NULL, "the body:1"},
     {true, "{" TURN ", \"n\": 20, \"logprobs\": true, \"top_logprobs\": 20}", 400, "logprobs",
      "logprobs: 210840 of them in one answer; at most 65536"},
 };
@@ -225,6 +244,45 @@ static void test_many_tools(const served *s) {
     }
 }
 
+/* A text may have any character, as answers may. */
+static void test_nul(const served *s) {
+    const uint8_t a0b[] = {'a', 0, 'b'};
+    omm_tokens ids;
+    accepts(s, false, "{\"prompt\": \"a\\u0000b\", \"stop\": \"c\\u0000\", \"user\": \"\\u0000\"}");
+    CHECK(omm_bytes_equal(s_request->stops[0], omm_bytes_of("c", 2)));
+    omm_tokens_init(&ids, 64);
+    CHECK_OK(omm_tokenizer_encode(&ids, s->tokenizer, omm_bytes_of(a0b, 3), OMM_TOKENIZE_BOS));
+    CHECK(ids.count == s_request->prompts[0].count && ids.count >= 3);
+    CHECK_EQ(memcmp(ids.ids, s_request->prompts[0].ids, ids.count * sizeof *ids.ids), 0);
+    omm_tokens_fini(&ids);
+    request_fini(s_request);
+    accepts(s, true,
+            "{\"messages\": [{\"role\": \"user\", \"content\": \"a\\u0000b\"}, {\"role\": "
+            "\"assistant\", \"content\": null, \"tool_calls\": [{\"function\": {\"name\": \"a\", "
+            "\"arguments\": \"{\\\"x\\\": \\\"\\\\u0000\\\"}\"}}]}, {\"role\": \"tool\", "
+            "\"content\": \"ELF\\u0000\"}]}");
+    request_fini(s_request);
+}
+
+/* A number that 64 bits do not hold, where it is nothing's measure or a limit that no text reaches. */
+static void test_wide(const served *s) {
+    static const char *const bodies[] = {
+        "{" TURN ", \"metadata\": {\"id\": 123456789012345678901234567890}}",
+        "{" TURN ", \"user\": -18446744073709551616}",
+        "{" TURN ", \"tools\": [{\"name\": \"a\", \"parameters\": {\"type\": \"object\", "
+        "\"properties\": {\"x\": {\"type\": \"integer\", \"minimum\": 0, \"maximum\": "
+        "18446744073709551615}, \"y\": {\"type\": \"string\", \"maxLength\": "
+        "18446744073709551615}}}}]}",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+        "\"tool_calls\": [{\"function\": {\"name\": \"a\", \"arguments\": {\"x\": "
+        "18446744073709551616}}}]}]}",
+    };
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        accepts(s, true, bodies[i]);
+        request_fini(s_request);
+    }
+}
+
 static void test_members(const served *s) {
     const request *r = s_request;
     accepts(s, true, "{" TURN "}");
@@ -252,6 +310,12 @@ static void test_members(const served *s) {
     CHECK(r->stop_count == 2 && omm_bytes_equal(r->stops[0], omm_bytes_str("ab")));
     CHECK(omm_bytes_equal(r->stops[1], omm_bytes_str("c")));
     CHECK(r->stream && r->include_usage && r->logprobs && r->top_logprobs == 20 && !r->has_tools);
+    request_fini(s_request);
+    accepts(s, true, "{" TURN ", \"max_tokens\": 5.0, \"seed\": 7.0, \"top_k\": -1.0, \"n\": 2.0}");
+    CHECK(r->tokens_max == 5 && r->seed == 7 && r->sampler.top_k == 0 && r->n == 2);
+    request_fini(s_request);
+    accepts(s, false, "{\"prompt\": \"x\", \"echo\": true, \"max_tokens\": 0.0}");
+    CHECK(r->draws_none && r->tokens_max == 1);
     request_fini(s_request);
     accepts(s, true, "{" TURN ", \"temperature\": 100, \"top_p\": 0, \"min_p\": 0}");
     CHECK_OK(omm_sampler_check(&r->sampler)); /* what the batcher asks of it */
@@ -321,6 +385,8 @@ static const struct {
     {true, "store", "true", NULL},
     {false, "service_tier", "\"auto\"", NULL},
     {true, "prediction", "{\"type\": \"content\", \"content\": \"x\"}", NULL},
+    {true, "prompt_cache_options", "{\"ttl\": \"30m\"}", NULL},
+    {true, "moderation", "null", "{\"model\": \"x\"}"},
     {true, "cache_prompt", "false", NULL},
     {true, "verbosity", "\"medium\"", "\"low\""},
     {true, "logit_bias", "{}", "{\"5\": 1}"},
@@ -404,6 +470,7 @@ static void test_thinking(const served *s) {
         {", \"chat_template_kwargs\": {\"enable_thinking\": true}", false, true},
         {", \"reasoning_effort\": \"none\"", true, false},
         {", \"reasoning_effort\": \"high\"", false, true},
+        {", \"reasoning_effort\": \"max\"", false, true},
         {", \"response_format\": {\"type\": \"json_object\"}", true, false},
         {", " TOOLS ", \"tool_choice\": \"required\"", true, false},
     };
@@ -632,6 +699,8 @@ int main(void) {
     test_refused(&s);
     test_many_tools(&s);
     test_members(&s);
+    test_wide(&s);
+    test_nul(&s);
     test_penalties(&s);
     test_neutral(&s);
     test_thinking(&s);

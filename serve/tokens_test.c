@@ -71,6 +71,16 @@ static void test_special(const served *s) {
     omm_buf_fini(&out);
 }
 
+static void test_nul(const served *s) {
+    static const char content[] = "{\"content\":\"a\\u0000b\"}\n";
+    char body[64];
+    omm_buf out;
+    omm_buf_init(&out, 1 << 20);
+    snprintf(body, sizeof body, "%s", ask(&out, s, tokens_of_text, content));
+    CHECK_EQ(strcmp(ask(&out, s, tokens_to_text, body), content), 0);
+    omm_buf_fini(&out);
+}
+
 /* Half a character is none. */
 static void test_halves(const served *s) {
     omm_buf out;
@@ -111,6 +121,8 @@ static void test_refused(const served *s) {
         {tokens_to_text, "{\"tokens\": \"x\"}", "tokens: a list is needed"},
         {tokens_to_text, "{\"tokens\": [-1]}", "tokens: accepted are whole numbers from 0 to "},
         {tokens_to_text, "{\"tokens\": [1, 1e3]}", "tokens: accepted are whole numbers from 0 to "},
+        {tokens_to_text, "{\"tokens\": [18446744073709551616]}",
+         "tokens: accepted are whole numbers from 0 "},
         {tokens_to_text, "{\"tokens\": [4294967296]}",
          "tokens: accepted are whole numbers from 0 "},
         {tokens_to_text, "{\"tokens\": [], \"content\": \"\"}", "content: not known here"},
@@ -150,6 +162,7 @@ int main(void) {
     served_open(&s);
     test_there_and_back(&s);
     test_special(&s);
+    test_nul(&s);
     test_halves(&s);
     test_refused(&s);
     test_memory(&s);

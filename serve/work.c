@@ -87,6 +87,7 @@ static omm_err make_choices(job *j, const omm_serve_options *o) {
         choice *c = &j->choices[i];
         c->index = i;
         c->prompt_count = (uint32_t)j->request.prompts[i / j->request.n].count;
+        c->echo_detok.first = true; /* of its text, as omm_tokenizer_decode has it */
         if (j->request.logprobs) c->logprobs = json_array();
         OMM_TRY(output_init(&c->output, &j->request, o->tokenizer,
                             request_room(&j->request, o, i / j->request.n)));
@@ -305,7 +306,9 @@ static omm_err keep_echo(const work *w, const job *j, choice *c, uint32_t index,
                          const float *logits) {
     const uint32_t id = j->request.prompts[c->index / j->request.n].ids[index];
     omm_buf fresh;
-    OMM_TRY(keep_logprob(w, j, c, id, logits, 0, c->echo_characters));
+    OMM_TRY(
+        keep_logprob(w, j, c, id, logits, 0,
+                     c->echo_characters + omm_detok_breaks(&c->echo_detok, w->o->tokenizer, id)));
     omm_buf_init(&fresh, OMM_TOKENIZER_TEXT_MAX);
     const omm_err err = omm_detok_push(&fresh, &c->echo_detok, w->o->tokenizer, id, 0);
     c->echo_characters += omm_utf8_count(omm_buf_view(&fresh));
@@ -382,7 +385,8 @@ static void free_seats(work *w) {
 }
 
 static omm_err take_token(work *w, job *j, choice *c, const omm_batcher_token *token) {
-    const size_t offset = c->echo_characters + c->output.characters;
+    const size_t offset = c->echo_characters + c->echo_detok.pending_count + c->output.characters +
+                          omm_detok_breaks(&c->output.detok, w->o->tokenizer, token->id);
     if (c->echo_failed) return omm_raise(OMM_ERR_NOMEM, "no memory for log probabilities");
     if (j->request.draws_none) { /* it was computed for the prompt's sake */
         c->output.finish = FINISH_LENGTH;

@@ -28,7 +28,7 @@ typedef struct choice {
                        * "offset": characters before it}; NULL: not asked for */
     /* echo with log probabilities: of the prompt, too */
     omm_detok echo_detok;
-    size_t echo_characters; /* before the next token of the prompt; in the end, of all of it */
+    size_t echo_characters; /* of the prompt so far, without bytes that may begin one */
     bool echo_failed;       /* there was no memory for one */
 } choice;
 

@@ -176,15 +176,24 @@ void calls_id(char out[OMM_CHAT_CALL_ID_BYTES + 1], omm_bytes id) {
 
 /* ---- Writing ------------------------------------------------------------------------------- */
 
+static omm_err put_arguments(omm_buf *out, const omm_written_call *call) {
+    if (call->arguments) return omm_json_write_spaced(out, call->arguments);
+    return omm_buf_append(out, call->spelled.data, call->spelled.size);
+}
+
 static omm_err put_object(omm_buf *out, const calls_style *s, const omm_written_call *call) {
     char id[OMM_CHAT_CALL_ID_BYTES + 1];
+    json_t *name = json_string(call->name);
+    if (!name) return omm_raise(OMM_ERR_FORMAT, "tool call: unusable name '%.60s'", call->name);
+    omm_err err = omm_buf_printf(out, "{\"name\": ");
+    if (err == OMM_OK) err = omm_json_write_spaced(out, name);
+    json_decref(name);
+    OMM_TRY(err);
+    OMM_TRY(omm_buf_printf(out, ", \"%s\": ", s->key));
+    OMM_TRY(put_arguments(out, call));
     calls_id(id, call->id);
-    json_t *object = json_pack("{s:s, s:O, s:s*}", "name", call->name, s->key, call->arguments,
-                               "id", s->ids && call->id.size > 0 ? id : NULL);
-    if (!object) return omm_raise(OMM_ERR_FORMAT, "tool call: unusable name '%.60s'", call->name);
-    const omm_err err = omm_json_write_spaced(out, object);
-    json_decref(object);
-    return err;
+    if (s->ids && call->id.size > 0) OMM_TRY(omm_buf_printf(out, ", \"id\": \"%s\"", id));
+    return omm_buf_printf(out, "}");
 }
 
 /* No quotes stand around the name. */
@@ -196,10 +205,7 @@ static omm_err put_named(omm_buf *out, const calls_style *s, const omm_written_c
     OMM_TRY(omm_buf_printf(out, "%s%s", s->opens, call->name));
     if (s->ids && call->id.size > 0) OMM_TRY(omm_buf_printf(out, CALLS_ID "%s", id));
     OMM_TRY(omm_buf_printf(out, CALLS_ARGS));
-    json_t *arguments = json_pack("O", call->arguments);
-    const omm_err err = omm_json_write_spaced(out, arguments);
-    json_decref(arguments);
-    return err;
+    return put_arguments(out, call);
 }
 
 static omm_err put_each(omm_buf *out, const calls_style *s, const omm_written_call *call) {
@@ -237,7 +243,7 @@ omm_err omm_chat_write_nth(omm_buf *out, omm_calls_form form, const omm_written_
 }
 
 omm_err omm_chat_write_call(omm_buf *out, omm_calls_form form, const char *name,
-                            const json_t *arguments) {
+                            json_t *arguments) {
     const omm_written_call call = {.name = name, .arguments = arguments, .count = 1};
     return omm_chat_write_nth(out, form, &call);
 }

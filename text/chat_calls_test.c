@@ -207,6 +207,35 @@ static void test_written(void) {
     writes(OMM_CALLS_PHI4, false, "i", T "[" OBJECT("a") "}, " OBJECT("b") "}]<|/tool_call|>");
 }
 
+/* Arguments that are no JSON are written as they are, by a call that is whole around them. */
+static void test_written_as_spelled(void) {
+    static const char *const wanted[OMM_CALLS_FORM_COUNT] = {
+        [OMM_CALLS_MARKED] =
+            "<tool_call>\n{\"name\": \"a\", \"arguments\": {\"x\": \"s}\n</tool_call>",
+        [OMM_CALLS_BARE] = "{\"name\": \"a\", \"parameters\": {\"x\": \"s}",
+        [OMM_CALLS_MISTRAL] =
+            M " [{\"name\": \"a\", \"arguments\": {\"x\": \"s, \"id\": \"abcDEF123\"}]",
+        [OMM_CALLS_MISTRAL_TEKKEN] =
+            M "[{\"name\": \"a\", \"arguments\": {\"x\": \"s, \"id\": \"abcDEF123\"}]",
+        [OMM_CALLS_MISTRAL_ARGS] = M "a[ARGS]{\"x\": \"s",
+        [OMM_CALLS_MISTRAL_IDS] = M "a[CALL_ID]abcDEF123[ARGS]{\"x\": \"s",
+        [OMM_CALLS_GRANITE] = T "[{\"name\": \"a\", \"arguments\": {\"x\": \"s}]",
+        [OMM_CALLS_PHI4] = T "[{\"name\": \"a\", \"arguments\": {\"x\": \"s}]<|/tool_call|>",
+    };
+    omm_buf text;
+    omm_buf_init(&text, 512);
+    for (unsigned form = 0; form < OMM_CALLS_FORM_COUNT; form++) {
+        const omm_written_call call = {.name = "a",
+                                       .spelled = omm_bytes_str("{\"x\": \"s"),
+                                       .id = omm_bytes_str("abcDEF123"),
+                                       .count = 1};
+        omm_buf_clear(&text);
+        CHECK_OK(omm_chat_write_nth(&text, (omm_calls_form)form, &call));
+        CHECK(omm_bytes_equal(omm_buf_view(&text), omm_bytes_str(wanted[form])));
+    }
+    omm_buf_fini(&text);
+}
+
 /* Nothing of a call that cannot be written. */
 static void test_not_written(void) {
     json_t *arguments = json_pack("{s:s}", "x", "0123456789");
@@ -290,6 +319,7 @@ int main(void) {
     test_refused();
     test_limits();
     test_written();
+    test_written_as_spelled();
     test_not_written();
     test_begun();
     test_marks();

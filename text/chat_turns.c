@@ -134,18 +134,24 @@ static omm_err announce(omm_chat_turns *t, size_t at, omm_bytes system, const js
     return OMM_OK;
 }
 
-/* OpenAI writes the arguments as JSON in a string, an empty one where there are none; the object itself is accepted too. */
+/* OpenAI writes the arguments as JSON in a string, an empty one where there are none; the object itself is accepted too.
+ * *out NULL: they are what they are spelled as. */
 static omm_err call_arguments(omm_chat_turns *t, json_t **out, json_t *arguments, size_t index) {
     *out = arguments;
     if (json_is_object(arguments)) {
         json_incref(arguments);
         return OMM_OK;
     }
+    *out = NULL;
     const omm_bytes text = json_string_length(arguments) ? text_of(arguments) : omm_bytes_str("{}");
-    if (omm_json_parse_last(out, text, "arguments") != OMM_OK)
-        return BAD(t, CALLS, "tool_calls: the arguments of call %zu are no JSON: %.200s", index,
-                   omm_err_sentence());
-    return OMM_OK;
+    if (omm_json_parse_last(out, text, "arguments") == OMM_OK || t->given_back) return OMM_OK;
+    return BAD(t, CALLS, "tool_calls: the arguments of call %zu are no JSON: %.200s", index,
+               omm_err_sentence());
+}
+
+static bool are_arguments(const omm_chat_turns *t, const json_t *value) {
+    if (!value || json_is_null(value)) return t->given_back;
+    return json_is_string(value) || json_is_object(value);
 }
 
 static omm_err write_call(omm_chat_turns *t, const json_t *call, size_t index, size_t count,
@@ -153,11 +159,12 @@ static omm_err write_call(omm_chat_turns *t, const json_t *call, size_t index, s
     const json_t *function = json_object_get(call, "function");
     const char *name = json_string_value(json_object_get(function, "name"));
     json_t *text = json_object_get(function, "arguments"), *arguments = NULL;
-    if (!name || !(json_is_string(text) || json_is_object(text)))
+    if (!name || !are_arguments(t, text))
         return BAD(t, CALLS, "tool_calls: call %zu has no name or arguments", index);
     OMM_TRY(call_arguments(t, &arguments, text, index));
     const omm_written_call written = {.name = name,
                                       .arguments = arguments,
+                                      .spelled = text_or_none(text),
                                       .id = text_or_none(json_object_get(call, "id")),
                                       .index = index,
                                       .count = count,
@@ -199,9 +206,12 @@ static omm_err join_parts(omm_chat_turns *t, omm_bytes *out, size_t *from, const
                           size_t index) {
     *from = t->texts.size;
     for (size_t i = 0; i < json_array_size(parts); i++) {
-        const json_t *part = json_array_get(parts, i), *text = json_object_get(part, "text");
+        const json_t *part = json_array_get(parts, i);
         const char *type = json_string_value(json_object_get(part, "type"));
-        if (!type || strcmp(type, "text") != 0 || !json_is_string(text))
+        const json_t *text = type ? json_object_get(part, type) : NULL;
+        const bool known =
+            type && (strcmp(type, "text") == 0 || (t->given_back && strcmp(type, "refusal") == 0));
+        if (!known || !json_is_string(text))
             return BAD(t, CONTENT, "message %zu: content part of type '%.32s'; accepted: text",
                        index, type ? type : "");
         OMM_TRY(omm_buf_append(&t->texts, json_string_value(text), json_string_length(text)));
@@ -254,6 +264,15 @@ static omm_err read_weight(omm_chat_turns *t, bool *is_given, const json_t *mess
     return OMM_OK;
 }
 
+/* Where an assistant has refused, as OpenAI's may, what it said is there and not in its content. */
+static const json_t *content_of(const omm_chat_turns *t, const json_t *message, omm_role role) {
+    const json_t *content = json_object_get(message, "content");
+    const json_t *refusal = json_object_get(message, "refusal");
+    const bool is_none = !content || json_is_null(content);
+    const bool refuses = t->given_back && role == OMM_ROLE_ASSISTANT && json_is_string(refusal);
+    return is_none && refuses ? refusal : content;
+}
+
 static omm_err read_message(omm_chat_turns *t, size_t at, const json_t *message, size_t index) {
     omm_role *role = &t->messages[at].role;
     OMM_TRY(read_role(t, role, message, index));
@@ -261,12 +280,16 @@ static omm_err read_message(omm_chat_turns *t, size_t at, const json_t *message,
     if (*role == OMM_ROLE_ASSISTANT)
         OMM_TRY(read_weight(t, &t->messages[at].is_given, message, index));
     t->messages[at].call_id = text_or_none(json_object_get(message, "tool_call_id"));
-    const json_t *content = json_object_get(message, "content");
+    const json_t *content = content_of(t, message, *role);
     const json_t *calls = json_object_get(message, "tool_calls");
     const bool has_calls = json_array_size(calls) > 0 && *role == OMM_ROLE_ASSISTANT;
+    const bool may_be_none = has_calls || (t->given_back && *role == OMM_ROLE_ASSISTANT &&
+                                           (!content || json_is_null(content)));
+    if (may_be_none && !has_calls && json_is_object(json_object_get(message, "function_call")))
+        return BAD(t, CALLS, "message %zu: function_call; accepted: tool_calls", index);
     if (!is_list_or_none(calls))
         return BAD(t, CALLS, "message %zu: tool_calls: a list of calls is needed", index);
-    if (!json_is_string(content) && !json_is_array(content) && !has_calls)
+    if (!json_is_string(content) && !json_is_array(content) && !may_be_none)
         return BAD(t, CONTENT, "message %zu: content is not a string", index);
     omm_bytes text = omm_bytes_str("");
     size_t from = 0;

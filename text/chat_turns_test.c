@@ -12,7 +12,7 @@ static json_t *parse(const char *text) {
     return out;
 }
 
-static bool s_with_thoughts;
+static bool s_with_thoughts, s_given_back;
 
 /* ROLE:CONTENT| for each turn. */
 static omm_err read_as(char *out, size_t size, const char *messages, const char *tools,
@@ -22,6 +22,7 @@ static omm_err read_as(char *out, size_t size, const char *messages, const char 
     size_t at = 0;
     omm_chat_turns_init(&t, 1 << 16);
     t.with_thoughts = s_with_thoughts;
+    t.given_back = s_given_back;
     const omm_err err = omm_chat_turns_read(&t, list, announced);
     out[0] = 0;
     for (size_t i = 0; err == OMM_OK && i < t.count; i++)
@@ -156,6 +157,55 @@ static void test_refused(void) {
             "[{\"role\": \"user\", \"content\": \"\"}]", "\"add\"");
 }
 
+#define TURN(more) "[{\"role\": \"assistant\"" more "}]"
+#define REFUSED "\"refusal\": \"I will not.\""
+
+/* What a server may have told its client; as data to learn from it is refused. */
+static void test_given_back(void) {
+    static const struct {
+        const char *turn, *says;
+        omm_chat_bad bad;
+        const char *words;
+    } cases[] = {
+        {TURN(", \"content\": null"), "", OMM_CHAT_BAD_CONTENT, "content is not a string"},
+        {TURN(""), "", OMM_CHAT_BAD_CONTENT, "content is not a string"},
+        {TURN(", \"content\": null, \"tool_calls\": []"), "", OMM_CHAT_BAD_CONTENT, "content is"},
+        {TURN(", \"content\": null, " REFUSED), "I will not.", OMM_CHAT_BAD_CONTENT, "content is"},
+        {TURN(", \"content\": [{\"type\": \"refusal\", " REFUSED "}]"), "I will not.",
+         OMM_CHAT_BAD_CONTENT, "content part of type 'refusal'"},
+        {TURN(", " CALL("\"{\\\"a\\\": \\\"x\"")),
+         "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": \"x}\n</tool_call>",
+         OMM_CHAT_BAD_CALLS, "arguments of call 0 are no JSON"},
+        {TURN(", " CALL("\"{\\\"a\\\":12345678901234567890}\"")),
+         "<tool_call>\n{\"name\": \"add\", \"arguments\": "
+         "{\"a\":12345678901234567890}}\n</tool_call>",
+         OMM_CHAT_BAD_CALLS, "too big integer"},
+        {TURN(", " CALL("null")),
+         "<tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>", OMM_CHAT_BAD_CALLS,
+         "call 0 has no name or arguments"},
+    };
+    char want[256];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        s_given_back = false;
+        refuses(cases[i].bad, cases[i].words, cases[i].turn, NULL);
+        s_given_back = true;
+        snprintf(want, sizeof want, "assistant:%s|", cases[i].says);
+        says(want, cases[i].turn, NULL);
+    }
+    says("assistant:Yes|", TURN(", \"content\": \"Yes\", " REFUSED), NULL);
+    says("assistant:Yes|", TURN(", \"content\": \"Yes\", \"refusal\": null"), NULL);
+    refuses(OMM_CHAT_BAD_CONTENT, "message 0: content is not a string", TURN(", \"content\": 1"),
+            NULL);
+    refuses(
+        OMM_CHAT_BAD_CALLS, "message 0: function_call; accepted: tool_calls",
+        TURN(", \"content\": null, \"function_call\": {\"name\": \"add\", \"arguments\": \"{}\"}"),
+        NULL);
+    refuses(OMM_CHAT_BAD_CONTENT, "message 0: content is not a string",
+            "[{\"role\": \"user\", \"content\": null, " REFUSED "}]", NULL);
+    refuses(OMM_CHAT_BAD_CALLS, "call 0 has no name or arguments", TURN(", " CALL("1")), NULL);
+    s_given_back = false;
+}
+
 /* A list of so many turns and so many tools. */
 static json_t *many(size_t count, const char *one) {
     json_t *list = json_array();
@@ -202,6 +252,7 @@ int main(void) {
     test_turns();
     test_thoughts();
     test_refused();
+    test_given_back();
     test_most();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

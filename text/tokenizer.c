@@ -217,6 +217,18 @@ omm_err omm_detok_push(omm_buf *out, omm_detok *detok, const omm_tokenizer *toke
     return OMM_OK;
 }
 
+/* They begin a character, so either it goes on or none of them is part of one. */
+size_t omm_detok_breaks(const omm_detok *detok, const omm_tokenizer *tokenizer, uint32_t id) {
+    omm_detok d = *detok;
+    OMM_ASSERT(id < tokenizer->count);
+    const omm_bytes piece = shown(tokenizer, id, 0, &d.first);
+    if (piece.size == 0 || d.pending_count == 0) return 0;
+    d.pending[d.pending_count] = piece.data[0];
+    const size_t with = d.pending_count + (size_t)1;
+    const bool goes_on = omm_utf8_size(d.pending, with) == with || is_unfinished(d.pending, with);
+    return goes_on ? 0 : d.pending_count;
+}
+
 omm_err omm_detok_flush(omm_buf *out, omm_detok *detok) {
     static const char bad[] = "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd";
     OMM_TRY(omm_buf_append(out, bad, 3 * (size_t)detok->pending_count));

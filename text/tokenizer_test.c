@@ -550,6 +550,33 @@ static void test_stream(void) {
     omm_tokenizer_close(t);
 }
 
+/* What is held back breaks where the next id does not go on with it. */
+static void test_breaks(void) {
+    static const struct {
+        uint32_t held[3], id;
+        size_t breaks;
+    } cases[] = {
+        {{0xf0, 0x9f, 0x98}, 0x80, 0},
+        {{0xf0, 0x9f, 0x98}, 'x', 3},
+        {{0xf0, 0x9f}, 0x98, 0},
+        {{0xf0, 0x9f}, 0xf0, 2},
+        {{0xed}, 0xa0, 1},
+        {{0xe2}, G_END, 0},
+        {{'x'}, 'x', 0},
+    };
+    omm_tokenizer *t = open_recipe(&s_gpt2);
+    omm_buf out;
+    omm_buf_init(&out, FILE_MAX);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        omm_detok d = {0};
+        for (size_t k = 0; k < 3 && cases[i].held[k]; k++)
+            CHECK_OK(omm_detok_push(&out, &d, t, cases[i].held[k], 0));
+        CHECK_EQ(omm_detok_breaks(&d, t, cases[i].id), cases[i].breaks);
+    }
+    omm_buf_fini(&out);
+    omm_tokenizer_close(t);
+}
+
 /* Where text has no room a stream stays as it was, and nothing is lost in silence. */
 static void test_no_room(void) {
     static const uint32_t ids[] = {L_AB, L_BYTE + 0xff, L_AB};
@@ -880,6 +907,7 @@ int main(void) {
     test_random_merges(LLAMA);
     test_random_merges(CHARACTERS);
     test_stream();
+    test_breaks();
     test_no_room();
     test_random_bytes();
     test_long_texts();

@@ -232,13 +232,14 @@ void omm_chat_reply_fini(omm_chat_reply *reply);
 /* Append a call as the model writes it, keys in the order of the object, ", " and ": " between.  Errors: NOMEM, TOO_BIG,
  * FORMAT (a name that is none, where no quotes stand around it). */
 OMM_CHECKED omm_err omm_chat_write_call(omm_buf *out, omm_calls_form form, const char *name,
-                                        const json_t *arguments);
+                                        json_t *arguments);
 /* The same of several in one turn, one after the other: its number in them, and how many there are.
  * says: text of the turn stands in front.  id: empty, or what calls are known by; written where the model has ids, as
- * OMM_CHAT_CALL_ID_BYTES that are made of it. */
+ * OMM_CHAT_CALL_ID_BYTES that are made of it.  spelled: written in place of `arguments`, as it is, if those are NULL. */
 typedef struct omm_written_call {
     const char *name;
-    const json_t *arguments;
+    json_t *arguments;
+    omm_bytes spelled;
     omm_bytes id;
     size_t index, count;
     bool says;

@@ -12,6 +12,9 @@
  * the functions themselves, are announced in the system turn, which is made where there is none, or in turns of their own where
  * the model's template has them so (chat.h: OMM_ROLE_TOOLS); a call's "id" and a result's "tool_call_id" are kept for models that have ids.
  *
+ * Given back, an assistant's turn may be what nobody should learn: without content it says nothing, or its "refusal", which a part
+ * of content may be, too; arguments that are no JSON, as those of a call that was cut, are written as they came, and none are {}.
+ *
  * Depends on: chat, json.  Threads: no shared state.
  */
 #ifndef OMM_CHAT_TURNS_H
@@ -37,6 +40,7 @@ typedef struct omm_chat_turns {
     size_t count;
     bool with_thoughts; /* set it after init */
     bool with_weights;  /* the same */
+    bool given_back;    /* the same: a client says again what a server has told it */
     const omm_tokenizer
         *tokenizer; /* the same: of the model, whose template may announce tools; NULL: none does */
     omm_buf texts;

@@ -122,5 +122,8 @@ OMM_CHECKED omm_err omm_detok_push(omm_buf *out, omm_detok *detok, const omm_tok
                                    uint32_t id, unsigned flags);
 /* End of the stream: the bytes of an unfinished character become U+FFFD each. */
 OMM_CHECKED omm_err omm_detok_flush(omm_buf *out, omm_detok *detok);
+/* How many of the bytes that are held back come out as U+FFFD in front of this id's text, which does not go on with them; 0: it
+ * does, or has none.  id: of the vocabulary. */
+size_t omm_detok_breaks(const omm_detok *detok, const omm_tokenizer *tokenizer, uint32_t id);
 
 #endif
