@@ -109,7 +109,7 @@ static omm_err check_piece(const omm_fedavg *acc, size_t first, const float *val
     size_t bad = atomic_load(&job.first_bad);
     if (bad < count)
         return omm_raise(OMM_ERR_REFUSED_VALUE, "value %zu is %g, limit %g", first + bad,
-                         (double)values[bad], (double)job.value_max);
+                         omm_nan_plain((double)values[bad]), (double)job.value_max);
     return OMM_OK;
 }
 
@@ -421,6 +421,6 @@ omm_err omm_bounds_piece(void *ud, size_t first, const float *values, size_t cou
 omm_err omm_bounds_end(double *norm, const omm_bounds *b, double norm_max) {
     if (b->is_over)
         return omm_raise(OMM_ERR_REFUSED_RANGE, "value %zu: %.9g is over %.9g", b->index,
-                         (double)b->value, b->value_max);
+                         omm_nan_plain((double)b->value), b->value_max);
     return omm_norm_end(norm, &b->norm, norm_max);
 }

@@ -296,7 +296,7 @@ static void test_refused(void) {
         values[N - 1] = bad[i];
         CHECK_ERR(omm_fedavg_add(&acc, values, 1, pool), OMM_ERR_REFUSED_VALUE);
     }
-    values[40000] = NAN; /* the lowest index is named, whoever finds it */
+    values[40000] = -NAN; /* the lowest index is named, whoever finds it */
     for (int i = 0; i < 20; i++) {
         CHECK_ERR(omm_fedavg_check(&acc, values, pool), OMM_ERR_REFUSED_VALUE);
         CHECK(strstr(omm_err_sentence(), "value 40000 ") != NULL);

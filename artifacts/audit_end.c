@@ -237,6 +237,7 @@ void audit_eval(audit *a) {
     if (a->ev.control.file.err != OMM_ERR_NOT_FOUND)
         check_rows(a, "eval/control.jsonl", &a->ev.control, &a->ev.after);
     check_states(a);
+    audit_items(a);
     if (a->has_facts) check_against_scenario(a);
 }
 

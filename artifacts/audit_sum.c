@@ -228,7 +228,7 @@ static void compare_master(audit *a, const scratch *s, const float *is, const om
         if (omm_f32_to_bits(is[i]) != omm_f32_to_bits(s->master[i])) {
             audit_fail(a, path.text,
                        "value %zu is %.9g, and the signed submissions of round %zu give %.9g", i,
-                       (double)is[i], r, (double)s->master[i]);
+                       omm_nan_plain((double)is[i]), r, omm_nan_plain((double)s->master[i]));
             return;
         }
 }

@@ -1,6 +1,7 @@
 /* The small records: ledger, evaluation rows, states, wire bytes, repetitions; and lines. */
 #include "omm/evidence.h"
 #include "omm/mem.h"
+#include "omm/pool.h"
 #include "record.h"
 
 #include <stdlib.h>
@@ -125,6 +126,8 @@ omm_err omm_state_record_parse(omm_state_record *out, omm_bytes line) {
     got.state = (uint32_t)record_get_u64(&r, "state", OMM_EVIDENCE_ROUNDS_MAX);
     got.items = record_get_u64(&r, "items", INT64_MAX);
     got.loss = record_get_real(&r, "loss");
+    if (r.err == OMM_OK && got.loss < 0)
+        record_fail(&r, omm_raise(OMM_ERR_FORMAT, "a line of eval/rounds.jsonl: loss is below 0"));
     OMM_TRY(record_end(&r));
     OMM_TRY(same_again(line, "a line of eval/rounds.jsonl", &got, write_state));
     *out = got;
@@ -252,13 +255,21 @@ static const char *get_isa(record_in *r) {
     return isa;
 }
 
+static uint32_t get_threads(record_in *r) {
+    const uint64_t threads = record_get_u64(r, "threads", OMM_POOL_THREADS_MAX);
+    if (r->err == OMM_OK && threads == 0)
+        record_fail(
+            r, omm_raise(OMM_ERR_FORMAT, "threads is 0; accepted: 1 to %u", OMM_POOL_THREADS_MAX));
+    return (uint32_t)threads;
+}
+
 static void get_check(record_in *r, json_t *array, size_t i, omm_repro_check *c) {
     record_in item = record_item(r, array, i);
     c->round = (uint32_t)record_get_u64(&item, "round", OMM_EVIDENCE_ROUNDS_MAX);
     c->has_node = record_get_digest_if(&c->node, &item, "node");
     c->kind = record_get_str(&item, "kind", TEXT_BYTES_MAX);
     c->isa = get_isa(&item);
-    c->threads = (uint32_t)record_get_u64(&item, "threads", UINT32_MAX);
+    c->threads = get_threads(&item);
     c->steps = (uint32_t)record_get_u64(&item, "steps", UINT32_MAX);
     c->expected = record_get_str(&item, "expected", TEXT_BYTES_MAX);
     c->repeated = record_get_str(&item, "repeated", TEXT_BYTES_MAX);
@@ -271,7 +282,7 @@ omm_err omm_repro_record_parse(omm_repro_record *out, omm_arena *arena, omm_byte
     memset(&got, 0, sizeof got);
     got.commit = get_head(&r, got.run_id);
     got.isa = get_isa(&r);
-    got.threads = (uint32_t)record_get_u64(&r, "threads", UINT32_MAX);
+    got.threads = get_threads(&r);
     got.other_isa = record_get_bool(&r, "other_isa");
     json_t *array = record_get_array(&got.check_count, &r, "checks", CHECKS_MAX);
     omm_repro_check *checks = record_alloc(&r, got.check_count + 1, sizeof *checks);

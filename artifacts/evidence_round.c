@@ -112,6 +112,8 @@ static void get_eval(record_in *r, omm_round_record *round) {
     record_in eval = record_sub(r, "eval");
     round->eval_items = record_get_u64(&eval, "items", INT64_MAX);
     round->eval_loss = record_get_real(&eval, "loss");
+    if (eval.err == OMM_OK && round->eval_loss < 0)
+        record_fail(&eval, omm_raise(OMM_ERR_FORMAT, "eval: loss is below 0"));
     record_fail(r, eval.err);
 }
 

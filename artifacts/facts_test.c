@@ -300,6 +300,91 @@ static void test_rows(void) {
     }
 }
 
+/* All files of eval/ say the same of an item, and it cannot be true: whose it is, or how long.  said: NULL, it can be. */
+static void items_fail(void (*change)(omm_eval_record *row, size_t i), const char *said) {
+    static const char *const paths[] = {"eval/before.jsonl", "eval/after.jsonl",
+                                        "eval/control.jsonl"};
+    char dir[OMM_PATH_MAX];
+    kit_copy(dir, s_kit.dir);
+    for (size_t p = 0; p < sizeof paths / sizeof *paths; p++) {
+        omm_bytes *lines = NULL;
+        size_t count = 0;
+        omm_eval_record row;
+        omm_buf out;
+        omm_buf_init(&out, BUF_MAX);
+        const omm_bytes text = take(paths[p]);
+        CHECK_OK(omm_evidence_lines(&lines, &count, &s_arena, text, KIT_ITEMS));
+        for (size_t i = 0; i < count; i++) {
+            CHECK_OK(omm_eval_record_parse(&row, &s_arena, lines[i]));
+            change(&row, i);
+            CHECK_OK(omm_eval_record_write(&out, &row));
+        }
+        kit_write(dir, paths[p], omm_buf_view(&out));
+        omm_buf_fini(&out);
+    }
+    kit_reseal(dir, &s_kit.bundle, true);
+    if (said) {
+        kit_fails(&s_kit, dir, "eval", "eval/after.jsonl", said);
+        return;
+    }
+    omm_verify_report r;
+    kit_verify(&r, dir, &s_kit.bundle.public_key);
+    for (size_t i = 0; i < r.failure_count; i++)
+        CHECK(!strstr(r.failures[i].reason, "learned tokens") &&
+              !strstr(r.failures[i].reason, "of client"));
+    omm_verify_report_fini(&r);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
+static void nobodys(omm_eval_record *row, size_t i) {
+    if (i == 4) row->client = "home-0";
+}
+static void look_alike(omm_eval_record *row, size_t i) {
+    if (i == 4) row->client = "h\xd0\xbeme-02"; /* its o is a Cyrillic one */
+}
+static void nameless(omm_eval_record *row, size_t i) {
+    if (i == 4) row->client = "";
+}
+/* Whose loss has risen, say. */
+static void without_one(omm_eval_record *row, size_t i) {
+    (void)i;
+    if (strcmp(row->client, "home-03") == 0) row->client = "home-01";
+}
+static void too_long(omm_eval_record *row, size_t i) {
+    if (i == 5) row->tokens = KIT_SEQ_MAX + 1;
+}
+static void longest(omm_eval_record *row, size_t i) {
+    if (i == 5) row->tokens = KIT_SEQ_MAX;
+}
+
+static void more_cut(omm_run_record *run) {
+    run->test_cut = KIT_ITEMS + 1;
+}
+
+static void all_cut(omm_run_record *run) {
+    run->test_cut = KIT_ITEMS;
+}
+
+static void test_items(void) {
+    items_fail(nobodys, "line 5 is of client home-0, whose data no node of run.json has");
+    items_fail(look_alike, "line 5 is of client h??me-02, whose data no node of run.json has");
+    items_fail(nameless, "line 5 is of client , whose data no node of run.json has");
+    items_fail(without_one, "has no item of client home-03, whose data a node has");
+    items_fail(too_long, "line 6 has 501 learned tokens, and the recipe's seq_max is 500");
+    items_fail(longest, NULL);
+    for (int more = 0; more < 2; more++) {
+        kit k;
+        omm_verify_report r;
+        kit_make(&k, &(kit_options){.change_run = more ? more_cut : all_cut});
+        kit_verify(&r, k.dir, &k.bundle.public_key);
+        CHECK_EQ(r.intact, !more);
+        for (size_t i = 0; i < r.failure_count; i++)
+            CHECK(strcmp(r.failures[i].reason, "7 of 6 held-out items are said to be cut") == 0);
+        omm_verify_report_fini(&r);
+        kit_remove(&k);
+    }
+}
+
 /* --- ledger.jsonl --- */
 
 static void test_ledger(void) {
@@ -606,6 +691,7 @@ int main(void) {
     test_losses();
     test_states();
     test_rows();
+    test_items();
     test_ledger();
     test_unreadable();
     test_master_size();

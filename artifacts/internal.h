@@ -234,6 +234,8 @@ void audit_broadcast(audit *a);   /* audit_sum.c */
 void audit_ledger(audit *a);      /* audit_end.c */
 void audit_eval(audit *a);        /* audit_end.c */
 void audit_end(audit *a);         /* audit_end.c: close.env */
+/* A part of audit_eval: what the rows of eval/ can be of (audit_items.c). */
+void audit_items(audit *a);
 
 /* judge_repro.c: the verdicts of measured/repro.json, after the chain has been audited. */
 OMM_CHECKED omm_err judge_repro(omm_verdicts *out, const omm_gate_context *context, audit *a);

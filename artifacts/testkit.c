@@ -215,7 +215,7 @@ static void write_scenario(maker *m) {
 omm_err kit_read_scenario(omm_scenario_facts *out, const char **about, omm_bytes text,
                           const omm_run_record *run) {
     const size_t size = (size_t)(strstr(s_scenario, "codec:") - s_scenario);
-    const char *control = control_line(true);
+    const char *control = control_line(true), *own = "clients: \"federated\"";
     (void)run;
     *about = "scenario.yaml";
     if (text.size < size || memcmp(text.data, s_scenario, size) != 0)
@@ -225,10 +225,12 @@ omm_err kit_read_scenario(omm_scenario_facts *out, const char **about, omm_bytes
                                 .audited = 1,
                                 .audits_threads = true,
                                 .audits_isa = true,
-                                .audits_scalar = true,
+                                .scalar_steps = 2,
                                 .accept_min = KIT_ACCEPT_MIN,
                                 .deadline_ms = KIT_DEADLINE_MS,
                                 .round_items = KIT_SAMPLE,
+                                .seq_max = KIT_SEQ_MAX,
+                                .own_clients = memmem(text.data, text.size, own, strlen(own)),
                                 .generate = true,
                                 .control = memmem(text.data, text.size, control, strlen(control))};
     return OMM_OK;
@@ -744,7 +746,7 @@ static void put_eval(maker *m, const char *path, double nll, bool generated) {
 static void put_wire(maker *m) {
     omm_wire_node nodes[KIT_NODES];
     for (size_t i = 0; i < KIT_NODES; i++)
-        nodes[i] = (omm_wire_node){m->k->ids[i], 2000 + 10 * i, 3000, i, 300, 500 + i};
+        nodes[i] = (omm_wire_node){m->k->ids[i], 2000 + 10 * i, 3000, i, 162, 159 - i};
     omm_wire_record wire = {.commit = KIT_COMMIT,
                             .nodes = nodes,
                             .node_count = KIT_NODES,

@@ -14,6 +14,7 @@
 #define KIT_ROUNDS 3u
 #define KIT_ITEMS 6u
 #define KIT_SAMPLE 4u /* of them, those of lowest digest: judged after each round */
+#define KIT_SEQ_MAX 500u
 #define KIT_ACCEPT_MIN 2u
 #define KIT_DEADLINE_MS 60000u
 #define KIT_COMMIT "0123456789abcdef0123456789abcdef01234567"
@@ -92,6 +93,9 @@ void kit_copy(char out[OMM_PATH_MAX], const char *dir);
 void kit_read(omm_buf *out, const char *dir, const char *path);
 void kit_write(const char *dir, const char *path, omm_bytes bytes);
 void kit_delete(const char *dir, const char *path);
+/* Replace the first `from` after the first `after` (NULL: from the start). */
+void kit_edit(const char *dir, const char *path, const char *after, const char *from,
+              const char *to);
 /* Seal again with `key`, judging again or with the verdict files as they are. */
 void kit_reseal(const char *dir, const omm_key *key, bool judge);
 
@@ -99,6 +103,11 @@ void kit_reseal(const char *dir, const omm_key *key, bool judge);
 void kit_verify(omm_verify_report *report, const char *dir, const omm_public_key *trusted);
 /* A failure of `check` (NULL: any) that names `path`. */
 bool kit_names(const omm_verify_report *report, const char *check, const char *path);
+/* A failure of `check` at a path that begins with `path` has `says` in it, or the test fails. */
+void kit_said(const omm_verify_report *report, const char *check, const char *path,
+              const char *says);
+/* To stderr. */
+void kit_print(const omm_verify_report *report);
 /* Verify the copy at `dir` with the bundle's key: `check` fails at `path`, in words that begin with `said`.  The folder is
  * removed. */
 void kit_fails(const kit *k, const char *dir, const char *check, const char *path,

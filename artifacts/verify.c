@@ -49,22 +49,51 @@ static void check_kind(verifier *v, const omm_repro_record *repro, const char *k
                    "submissions repeated %s: %zu, and scenario.yaml gives %zu", how, count, wanted);
 }
 
+static bool is_scalar(const char *isa) {
+    return strcmp(isa, "scalar") == 0;
+}
+
+/* One machine has run and repeated it. */
+static void check_machine(verifier *v, const omm_repro_record *repro) {
+    const bool is_arm = strncmp(repro->isa, "neon", 4) == 0, is_any = is_scalar(repro->isa);
+    for (size_t i = 0; i < repro->check_count; i++) {
+        const char *isa = repro->checks[i].isa;
+        if (!is_any && !is_scalar(isa) && (strncmp(isa, "neon", 4) == 0) != is_arm)
+            audit_fail(v->a, "measured/repro.json",
+                       "a run by %s was repeated by %s, which no machine has beside it", repro->isa,
+                       isa);
+    }
+}
+
+/* Of one the first steps, as many as were asked for: of fewer there is less to differ. */
+static void check_scalar_steps(verifier *v, const omm_repro_record *repro) {
+    for (size_t i = 0; i < repro->check_count; i++) {
+        const omm_repro_check *c = &repro->checks[i];
+        if (strcmp(c->kind, "scalar") == 0 && c->steps != v->a->facts.scalar_steps)
+            audit_fail(v->a, "measured/repro.json",
+                       "%u steps were repeated in plain C, and scenario.yaml gives %u", c->steps,
+                       v->a->facts.scalar_steps);
+    }
+}
+
 /* Of as many submissions as there are to train again; every processor has plain C beside what it has of its own. */
 static void check_repeated(verifier *v, const omm_repro_record *repro) {
     const omm_scenario_facts *f = &v->a->facts;
-    const bool is_scalar = strcmp(repro->isa, "scalar") == 0;
+    const bool is_plain = is_scalar(repro->isa);
     size_t accepted = 0;
     if (!v->a->has_facts || !v->a->ev.run.simulated) return;
     for (size_t r = 0; r < v->a->ev.round_count; r++) accepted += v->a->ev.heads[r].accepted_count;
     const size_t wanted = f->audited < accepted ? f->audited : accepted;
-    if (repro->other_isa == is_scalar)
+    if (repro->other_isa == is_plain)
         audit_fail(v->a, "measured/repro.json", "other_isa is %s of a run by %s",
                    repro->other_isa ? "true" : "false", repro->isa);
     check_kind(v, repro, "threads", "with other threads", f->audits_threads ? wanted : 0);
     check_kind(v, repro, "isa", "by another instruction set",
-               f->audits_isa && !is_scalar ? wanted : 0);
+               f->audits_isa && !is_plain ? wanted : 0);
     check_kind(v, repro, "scalar", "in plain C",
-               f->audits_scalar && !is_scalar && accepted > 0 ? 1 : 0);
+               f->scalar_steps > 0 && !is_plain && accepted > 0 ? 1 : 0);
+    check_scalar_steps(v, repro);
+    check_machine(v, repro);
 }
 
 /* True: it is there, and of this run.  Malformed, it fails a gate; where a policy has that for information alone, it is no evidence

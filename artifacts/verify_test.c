@@ -445,7 +445,7 @@ static omm_err read_repeated(omm_scenario_facts *out, const char **about, omm_by
     out->audited = s_repeated.audited;
     out->audits_threads = s_repeated.threads;
     out->audits_isa = s_repeated.isa;
-    out->audits_scalar = s_repeated.scalar;
+    out->scalar_steps = s_repeated.scalar ? 2 : 0;
     return OMM_OK;
 }
 
@@ -466,6 +466,7 @@ static void put_repeated(const char *dir) {
             CHECK(count < sizeof checks / sizeof *checks);
             checks[count] = record.checks[0];
             checks[count].isa = kind == 0 ? s_repeated.run_isa : "scalar";
+            checks[count].steps = kind == 2 ? 2 : 0;
             checks[count++].kind = kinds[kind];
         }
     record.isa = s_repeated.run_isa;

@@ -1,7 +1,7 @@
 /* measured/wire.json row by row: whose rows there are, and of a simulation that each node has at least moved what its
- * accepted submissions are made of.
+ * accepted submissions are made of, and no more adapters than it can have: nothing is lost there, so nothing goes twice.
  *
- * Of a service no row has a least: a kill takes the counts since the last stage, and chunks that nobody signed are booked on
+ * Of a service no row has a least or a most: a kill takes the counts since the last stage, and chunks that nobody signed are booked on
  * whom they are likely of.  The ledger is none either: it counts as chunks what travels whole, and so a little more than passes. */
 #include "omm/mem.h"
 #include "verify_internal.h"
@@ -10,7 +10,9 @@
 #include <string.h>
 
 #define WIRE_PATH "measured/wire.json"
-#define TIMELINE_PATH "virtual/timeline.jsonl" /* simulate alone writes it, and has lost no count */
+/* simulate alone writes them, and has lost no count */
+#define TIMELINE_PATH "virtual/timeline.jsonl"
+#define REPRO_PATH "measured/repro.json"
 
 static const char *name_of(const verifier *v, size_t node) {
     return v->a->ev.run.nodes[node].name;
@@ -40,12 +42,17 @@ static void check_all_there(verifier *v, const omm_wire_record *wire) {
     }
 }
 
-/* --- at least how much --- */
+/* --- how much at least, and at most --- */
 
 typedef struct least {
     uint64_t up, down;
     uint64_t up_payload, down_payload; /* of these */
+    uint64_t up_most, down_most; /* more of these cannot be; UINT64_MAX where it is not known */
 } least;
+
+static void add_most(uint64_t *most, uint64_t bytes) {
+    *most = *most > UINT64_MAX - bytes ? UINT64_MAX : *most + bytes;
+}
 
 /* The beginnings of all payloads' digests, ascending: two that begin alike count as one. */
 typedef struct payloads {
@@ -85,10 +92,40 @@ static bool was_sent(const payloads *all, const audit_submission *s) {
     return i < all->count && !is_before && !is_behind;
 }
 
+/* What was refused may have been as large as the offer allows, and so may what nobody has seen in the end. */
+static void add_unseen(least *nodes, const audit *a, const audit_offer *offer,
+                       const omm_digest *id) {
+    const size_t node = evidence_node(&a->ev, id);
+    const uint64_t bytes = offer->known ? offer->payload_bytes_max : UINT64_MAX;
+    if (node != SIZE_MAX) add_most(&nodes[node].up_most, bytes);
+}
+
+/* Who is selected gets the global adapter, once. */
+static void add_selected(least *nodes, const audit *a, const audit_offer *offer,
+                         const omm_digest *id) {
+    const size_t node = evidence_node(&a->ev, id);
+    const uint64_t bytes = offer->known ? offer->global_bytes : UINT64_MAX;
+    if (node != SIZE_MAX) add_most(&nodes[node].down_most, bytes);
+}
+
+static void add_mosts(least *nodes, const audit *a, const omm_round_record *round, size_t r) {
+    const audit_offer *offer = &a->offers[r];
+    for (size_t i = 0; i < round->refused_count; i++)
+        if (round->refused[i].has_node) add_unseen(nodes, a, offer, &round->refused[i].node);
+    for (size_t i = 0; i < round->missing_count; i++)
+        add_unseen(nodes, a, offer, &round->missing[i]);
+    for (size_t i = 0; i < round->selected_count; i++)
+        add_selected(nodes, a, offer, &round->selected[i]);
+}
+
 /* What a node has signed it has sent, and it has got what it signed for; each of these bytes passed once at least. */
 static void add_submission(least *node, const audit_offer *offer, const audit_submission *s,
                            const payloads *all) {
-    if (s->envelope_bytes == 0 || !offer->known) return; /* has been said */
+    if (s->envelope_bytes == 0 || !offer->known) { /* has been said */
+        node->up_most = UINT64_MAX;
+        return;
+    }
+    add_most(&node->up_most, s->payload_bytes);
     const uint64_t payload = was_sent(all, s) ? s->payload_bytes : 0;
     node->up += s->envelope_bytes + payload;
     node->up_payload += payload;
@@ -106,8 +143,34 @@ static bool add_rounds(least *nodes, audit *a, const payloads *all) {
             if (node != SIZE_MAX)
                 add_submission(&nodes[node], &a->offers[r], &a->submissions[r][i], all);
         }
+        add_mosts(nodes, a, round, r);
     }
     return true;
+}
+
+/* A row of payloads: these are what codecs save on, so more of them than there were would be a better saving. */
+static void compare_payloads(verifier *v, const omm_wire_node *row, const least *n,
+                             const char *name) {
+    const uint64_t up = row->up - row->up_payload, down = row->down - row->down_payload;
+    if (row->up_payload < n->up_payload || row->down_payload < n->down_payload)
+        audit_fail(v->a, WIRE_PATH,
+                   "node %s: up_payload is %llu and down_payload %llu, and what it has signed "
+                   "has %llu and %llu bytes of adapters",
+                   name, (unsigned long long)row->up_payload, (unsigned long long)row->down_payload,
+                   (unsigned long long)n->up_payload, (unsigned long long)n->down_payload);
+    if (row->up_payload > n->up_most || row->down_payload > n->down_most)
+        audit_fail(v->a, WIRE_PATH,
+                   "node %s: up_payload is %llu and down_payload %llu, and the rounds that it was "
+                   "selected for have %llu and %llu bytes of adapters at most",
+                   name, (unsigned long long)row->up_payload, (unsigned long long)row->down_payload,
+                   (unsigned long long)n->up_most, (unsigned long long)n->down_most);
+    if (up < n->up - n->up_payload || down < n->down - n->down_payload)
+        audit_fail(v->a, WIRE_PATH,
+                   "node %s: beside adapters %llu bytes went up and %llu down, and the envelopes "
+                   "that it has signed and signed for have %llu and %llu",
+                   name, (unsigned long long)up, (unsigned long long)down,
+                   (unsigned long long)(n->up - n->up_payload),
+                   (unsigned long long)(n->down - n->down_payload));
 }
 
 static void compare_rows(verifier *v, const omm_wire_record *wire, const least *nodes) {
@@ -120,15 +183,7 @@ static void compare_rows(verifier *v, const omm_wire_record *wire, const least *
                        "node %s: up is %llu, and its accepted submissions have %llu bytes",
                        name_of(v, node), (unsigned long long)row->up,
                        (unsigned long long)nodes[node].up);
-        if (wire->has_payloads && (row->up_payload < nodes[node].up_payload ||
-                                   row->down_payload < nodes[node].down_payload))
-            audit_fail(v->a, WIRE_PATH,
-                       "node %s: up_payload is %llu and down_payload %llu, and what it has signed "
-                       "has %llu and %llu bytes of adapters",
-                       name_of(v, node), (unsigned long long)row->up_payload,
-                       (unsigned long long)row->down_payload,
-                       (unsigned long long)nodes[node].up_payload,
-                       (unsigned long long)nodes[node].down_payload);
+        if (wire->has_payloads) compare_payloads(v, row, &nodes[node], name_of(v, node));
         if (row->down < nodes[node].down)
             audit_fail(v->a, WIRE_PATH,
                        "node %s: down is %llu, and the offers and adapters that it has signed for "
@@ -139,10 +194,11 @@ static void compare_rows(verifier *v, const omm_wire_record *wire, const least *
 }
 
 static bool is_of_simulate(const verifier *v) {
-    bool has_timeline = false;
-    for (size_t i = 0; i < v->m.file_count && !has_timeline; i++)
-        has_timeline = strcmp(v->m.files[i].path, TIMELINE_PATH) == 0;
-    return has_timeline && v->a->ev.run.simulated;
+    bool is_so = false;
+    for (size_t i = 0; i < v->m.file_count && !is_so; i++)
+        is_so = strcmp(v->m.files[i].path, TIMELINE_PATH) == 0 ||
+                strcmp(v->m.files[i].path, REPRO_PATH) == 0;
+    return is_so && v->a->ev.run.simulated;
 }
 
 static omm_err check_least(verifier *v, const omm_wire_record *wire) {

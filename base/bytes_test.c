@@ -2,6 +2,7 @@
 #include "omm/mem.h"
 #include "omm_test.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static void buffer_grows_to_its_limit(void) {
@@ -197,12 +198,25 @@ static void hex_is_lower_case_only(void) {
     CHECK_EQ(text[0], 0);
 }
 
+/* printf has a sign for them, which says nothing: by bits that a peer may choose. */
+static void no_number_is_nan(void) {
+    char text[32];
+    for (uint32_t i = 0; i < 2; i++) {
+        snprintf(text, sizeof text, "%g",
+                 omm_nan_plain((double)omm_f32_of_bits(0x7fc00001u | i << 31)));
+        CHECK(strcmp(text, "nan") == 0);
+    }
+    snprintf(text, sizeof text, "%g %g", omm_nan_plain(-0.5), omm_nan_plain(-INFINITY));
+    CHECK(strcmp(text, "-0.5 -inf") == 0);
+}
+
 int main(void) {
     buffer_grows_to_its_limit();
     printf_fills_the_last_byte();
     buffer_survives_failing_memory();
     little_endian_at_any_address();
     numbers_as_bits();
+    no_number_is_nan();
     half_round_trips();
     half_rounds_to_even();
     reader_stops_at_the_end();

@@ -43,8 +43,8 @@ static omm_err get_real(double *out, keys *k, const char *tail, double missing, 
     float value = (float)missing;
     OMM_TRY(omm_gguf_get_f32_or(&value, k->gguf, key(k, tail), (float)missing));
     if (!((double)value >= min && (double)value <= max))
-        return omm_raise(OMM_ERR_NUMERIC, "%s is %g: must be %g to %g", k->name, (double)value, min,
-                         max);
+        return omm_raise(OMM_ERR_NUMERIC, "%s is %g: must be %g to %g", k->name,
+                         omm_nan_plain((double)value), min, max);
     *out = (double)value;
     return OMM_OK;
 }
@@ -177,7 +177,7 @@ static omm_err load_scales(omm_model_dims *d, keys *k) {
     OMM_TRY(omm_gguf_get_f32(&divisor, k->gguf, key(k, "logit_scale")));
     if (!(divisor >= 1e-6f && divisor <= 1e6f))
         return omm_raise(OMM_ERR_NUMERIC, "%s is %g: must be 1e-06 to 1e+06", k->name,
-                         (double)divisor);
+                         omm_nan_plain((double)divisor));
     d->logit_scale = 1.0f / divisor;
     return OMM_OK;
 }

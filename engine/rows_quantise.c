@@ -23,8 +23,8 @@ static uint16_t f32_to_bf16(float v) {
 }
 
 static omm_err too_large(const char *name, size_t column, float v) {
-    return omm_raise(OMM_ERR_NUMERIC, "column %zu: %g is too large for %s", column, (double)v,
-                     name);
+    return omm_raise(OMM_ERR_NUMERIC, "column %zu: %g is too large for %s", column,
+                     omm_nan_plain((double)v), name);
 }
 
 static omm_err put_floats(uint8_t *row, omm_ggml_type type, const float *values, size_t cols) {
@@ -121,9 +121,11 @@ static omm_err put_block(rows_block *b, const rows_layout *layout, const float *
     b->d = omm_f32_to_f16(d);
     b->dmin = omm_f32_to_f16(least);
     if ((b->d & 0x7c00u) == 0x7c00u)
-        return omm_raise(OMM_ERR_NUMERIC, "the scale %g does not fit into f16", (double)d);
+        return omm_raise(OMM_ERR_NUMERIC, "the scale %g does not fit into f16",
+                         omm_nan_plain((double)d));
     if ((b->dmin & 0x7c00u) == 0x7c00u)
-        return omm_raise(OMM_ERR_NUMERIC, "the minimum %g does not fit into f16", (double)least);
+        return omm_raise(OMM_ERR_NUMERIC, "the minimum %g does not fit into f16",
+                         omm_nan_plain((double)least));
     return OMM_OK;
 }
 

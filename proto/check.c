@@ -9,7 +9,7 @@
 omm_err check_float(float value, float min, const char *field) {
     if (isfinite(value) && value >= min) return OMM_OK;
     return omm_raise(OMM_ERR_REFUSED_VALUE, "%s is %g, it must be finite and at least %g", field,
-                     (double)value, (double)min);
+                     omm_nan_plain((double)value), (double)min);
 }
 
 static omm_err check_number(uint64_t value, uint64_t min, uint64_t max, const char *field) {

@@ -170,8 +170,9 @@ static void test_submission(void) {
     omm_submission s = sample_submission(), back;
     static uint8_t steps[OMM_STEP_DIGESTS_MAX + 8];
     fresh();
-    s.loss_after = NAN;
+    s.loss_after = -NAN;
     CHECK_ERR(omm_submission_encode(&s_out, &s), OMM_ERR_REFUSED_VALUE);
+    CHECK(strstr(omm_err_sentence(), "loss_after is nan, it must be finite") != NULL);
     s = sample_submission();
     s.loss_before = -1;
     CHECK_ERR(omm_submission_encode(&s_out, &s), OMM_ERR_REFUSED_VALUE);

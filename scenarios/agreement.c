@@ -163,10 +163,12 @@ omm_err omm_scenario_agrees(omm_scenario_facts *out, const char **about, omm_byt
                                     .audited = s.audit.submissions,
                                     .audits_threads = s.audit.other_threads,
                                     .audits_isa = s.audit.lower_isa,
-                                    .audits_scalar = s.audit.scalar_steps > 0,
+                                    .scalar_steps = s.audit.scalar_steps,
                                     .accept_min = s.round.accept_min,
                                     .deadline_ms = s.round.deadline_ms,
                                     .round_items = s.evaluation.round_items,
+                                    .seq_max = s.recipe.seq_max,
+                                    .own_clients = s.evaluation.clients == 0,
                                     .generate = s.evaluation.generate,
                                     .control = s.control_uncompressed};
     omm_arena_fini(&arena);

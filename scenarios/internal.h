@@ -190,6 +190,8 @@ void sim_evidence_close(sim_evidence *evidence);
 /* What came of reading `path` of the bundle: where that is not there, or not what it must be, the sentence names it, and it
  * is the bundle's fault. */
 OMM_CHECKED omm_err sim_evidence_about(const sim_evidence *evidence, const char *path, omm_err err);
+/* MISMATCH where rounds.jsonl has not as many lines as run.json says rounds, said as sim_evidence_about says it. */
+OMM_CHECKED omm_err sim_evidence_check_rounds(const sim_evidence *evidence);
 /* Of `options`, with is_bad. */
 OMM_CHECKED omm_err sim_evidence_open_for(sim_evidence *evidence,
                                           const omm_replay_options *options);

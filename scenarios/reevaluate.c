@@ -268,7 +268,8 @@ omm_err omm_reevaluate(omm_reevaluate_result *result, const omm_replay_options *
     sim_evidence evidence;
     sim_setup setup = {0};
     OMM_TRY(sim_evidence_open_for(&evidence, options));
-    omm_err err = sim_replay_setup(&setup, &evidence, options, true);
+    omm_err err = sim_evidence_check_rounds(&evidence);
+    if (err == OMM_OK) err = sim_replay_setup(&setup, &evidence, options, true);
     if (err == OMM_OK) err = judge(result, &evidence, &setup, options);
     if (setup.run) sim_setup_close(&setup);
     sim_evidence_close(&evidence);

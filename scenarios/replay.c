@@ -44,6 +44,9 @@ static omm_err parse_rounds(sim_evidence *evidence, omm_bytes text) {
         if (err != OMM_OK && err != OMM_ERR_NOMEM)
             return omm_raise(err, "rounds.jsonl: line %zu: %.200s", i + 1, omm_err_sentence());
         OMM_TRY(err);
+        if (evidence->rounds[i].round != i)
+            return omm_raise(OMM_ERR_FORMAT, "rounds.jsonl: line %zu is of round %u, not of %zu",
+                             i + 1, evidence->rounds[i].round, i);
     }
     return OMM_OK;
 }
@@ -228,9 +231,9 @@ static void compare_count(omm_replay_result *result, const omm_submission *manif
 static void compare_loss(omm_replay_result *result, const omm_submission *manifest,
                          const char *claim, float said, float is) {
     char text[24];
-    snprintf(text, sizeof text, "%.9g", (double)said);
+    snprintf(text, sizeof text, "%.9g", omm_nan_plain((double)said));
     if (omm_f32_to_bits(said) != omm_f32_to_bits(is))
-        claim_differs(result, manifest, claim, text, "%.9g", (double)is);
+        claim_differs(result, manifest, claim, text, "%.9g", omm_nan_plain((double)is));
 }
 
 /* A submission with fewer digests than steps would leave nothing to compare. */
@@ -426,9 +429,20 @@ omm_err sim_replay_rounds(uint32_t *rounds, const sim_replay *replay) {
     return OMM_OK;
 }
 
+omm_err sim_evidence_check_rounds(const sim_evidence *evidence) {
+    if (evidence->round_count == evidence->run.rounds) return OMM_OK;
+    return sim_evidence_about(evidence, "rounds.jsonl",
+                              omm_raise(OMM_ERR_MISMATCH,
+                                        "rounds.jsonl: has %zu lines, and run.json says %u rounds: "
+                                        "lines are missing, or there are too many",
+                                        evidence->round_count, evidence->run.rounds));
+}
+
 /* What can be replayed instead. */
 static omm_err refuse_round(const sim_replay *replay) {
     const sim_evidence *evidence = replay->evidence;
+    if (replay->round < evidence->run.rounds && replay->round >= evidence->round_count)
+        return sim_evidence_check_rounds(evidence);
     char accepted[128] = "";
     size_t used = 0;
     for (uint32_t i = 0; i < evidence->round_count && used + 16 < sizeof accepted; i++)

@@ -599,6 +599,20 @@ static void test_names_the_file(void) {
     CHECK_ERR(replay(&result, "cafe-02", 1, 0), OMM_ERR_FORMAT);
     CHECK(strstr(omm_err_sentence(), "rounds.jsonl: line 2: ") != NULL);
     whole.data[second + 1 - all.data] = '{';
+    /* Cut at a line's end it has lines of all rounds but one, and that one is asked for, or the last state. */
+    omm_reevaluate_result judged;
+    CHECK_OK(omm_file_write(path, omm_bytes_of(all.data, (size_t)(second + 1 - all.data)), 0644));
+    CHECK_ERR(replay(&result, "cafe-02", 1, 0), OMM_ERR_MISMATCH);
+    CHECK(s_is_bad &&
+          strstr(omm_err_sentence(), "rounds.jsonl: has 1 lines, and run.json says 2 rounds"));
+    CHECK_ERR(judge_again(&judged), OMM_ERR_MISMATCH);
+    CHECK(s_is_bad && strstr(omm_err_sentence(), "rounds.jsonl: has 1 lines"));
+    CHECK_ERR(replay(&result, "cafe-02", 2, 0), OMM_ERR_NOT_FOUND); /* the run has none such */
+    CHECK(!s_is_bad);
+    CHECK_OK(omm_file_write(
+        path, omm_bytes_of(second + 1, all.size - (size_t)(second + 1 - all.data)), 0644));
+    CHECK_ERR(replay(&result, "cafe-02", 0, 0), OMM_ERR_FORMAT);
+    CHECK(s_is_bad && strstr(omm_err_sentence(), "rounds.jsonl: line 1 is of round 1, not of 0"));
     CHECK_OK(omm_file_write(path, all, 0644));
     omm_buf_fini(&whole);
 }

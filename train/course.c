@@ -113,7 +113,7 @@ static omm_err evaluate(omm_course *c, omm_course_event *event) {
     OMM_TRY(c->options.evaluate(c->options.ud, &eval.loss, adapter));
     if (!isfinite(eval.loss))
         return omm_raise(OMM_ERR_NUMERIC, "held-out loss after step %u is %g", eval.step,
-                         eval.loss);
+                         omm_nan_plain(eval.loss));
     const bool is_best = c->eval_count == 0 || eval.loss < c->evals[c->best].loss;
     c->since_best = is_best ? 0 : c->since_best + 1;
     if (is_best) c->best = c->eval_count;

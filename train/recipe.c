@@ -175,7 +175,7 @@ omm_err omm_recipe_validate(const omm_recipe *recipe) {
                             : v >= f->min && v <= f->max;
         if (!fits)
             return omm_raise(OMM_ERR_CONFIG, "recipe: %s is %.*g; accepted: %.10g to %.10g",
-                             f->name, f->real ? 6 : 10, v, f->min, f->max);
+                             f->name, f->real ? 6 : 10, omm_nan_plain(v), f->min, f->max);
     }
     OMM_TRY(check_together(recipe));
     return recipe_check_patterns(recipe);

@@ -322,7 +322,8 @@ omm_err omm_trainer_step(omm_trainer *t, omm_step_report *report) {
     if (!isfinite(loss) || !(norm <= s_norm_max))
         return omm_raise(OMM_ERR_NUMERIC,
                          "step %u: loss %g, gradient norm %g: not usable, first seen in %s",
-                         t->step + 1, loss / (double)learned, norm, culprit(t, gradient));
+                         t->step + 1, omm_nan_plain(loss / (double)learned), omm_nan_plain(norm),
+                         culprit(t, gradient));
     float rate = schedule_rate(&t->recipe, t->step + 1);
     t->chain[t->step + 1] = move(t, gradient, norm, rate);
     t->losses[t->step++] = (float)(loss / (double)learned);

@@ -21,12 +21,14 @@ typedef struct omm_scenario_facts {
     uint32_t steps;                  /* of every submission */
     uint32_t audited;                /* submissions that simulate trains again: */
     bool audits_threads, audits_isa; /* with other numbers of threads, by a lower instruction set */
-    bool audits_scalar;              /* and the first steps of one in plain C */
+    uint32_t scalar_steps;           /* and the first steps of one in plain C; 0: none */
     uint32_t accept_min;  /* a round with fewer accepted submissions is void, and no other */
     uint64_t deadline_ms; /* of every offer */
     uint32_t round_items; /* held-out items after each round, if there are so many; 0: all */
-    bool generate;        /* replies are generated before and after */
-    bool control;         /* simulate also ran without compression: eval/control.jsonl */
+    uint32_t seq_max;     /* of the recipe: no held-out item has more tokens; 0: not known */
+    bool own_clients; /* held-out items are those of the nodes' clients, where nodes have some */
+    bool generate;    /* replies are generated before and after */
+    bool control;     /* simulate also ran without compression: eval/control.jsonl */
 } omm_scenario_facts;
 
 /* Read the text of scenario.yaml (scenarios/ has such a function), which must be in the effective form and say what `run` says.

@@ -11,6 +11,7 @@
 
 #include "omm/err.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -66,6 +67,10 @@ static inline uint32_t omm_f32_to_bits(float v) {
     uint32_t bits;
     memcpy(&bits, &v, sizeof bits);
     return bits;
+}
+/* For a message: a value that is no number is "nan" then, whatever its bits; printf writes "-nan" of some. */
+static inline double omm_nan_plain(double v) {
+    return isnan(v) ? (double)NAN : v;
 }
 static inline float omm_f32_of_bits(uint32_t bits) {
     float v;
