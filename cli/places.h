@@ -31,6 +31,8 @@ typedef struct place_made {
 
 bool place_is_folder(const char *path); /* or a link to one */
 
+/* What rights and folders say of it, before anything is loaded or made.  Errors: those of place_make_output. */
+OMM_CHECKED omm_err place_check_output(const char *path, const char *option);
 /* A file can be made or replaced at `path`, which is said before hours of work and not after them; `option` named it.  The
  * folders between are made, and a file that gets no name is begun there: what has no rights to go by (/proc, a device, a
  * socket) is refused too, and so is a sealed bundle.  `made` is for place_unmake, also after an error; NULL: what is made
