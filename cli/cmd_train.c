@@ -13,6 +13,7 @@
 #include "omm/file.h"
 #include "omm/mem.h"
 #include "omm/model.h"
+#include "omm/quantise.h"
 #include "omm/tokenizer.h"
 #include "omm/trainer.h"
 
@@ -352,7 +353,10 @@ static omm_err write_adapter(train_run *r, omm_digest *digest, const omm_lora *a
 /* The file has one alpha: what pairs have more goes into B. */
 static omm_err save(train_run *r, omm_digest *digest) {
     omm_mem_trim(); /* what the steps left free in the heap: the file takes as much */
-    if (r->full) return train_full_save(r, digest);
+    if (r->full) {
+        omm_file_out_close(&r->room);
+        return train_full_save(r, digest);
+    }
     const omm_lora *adapter = omm_course_adapter(r->course);
     const float one = 1;
     bool rounded = false;
@@ -398,12 +402,19 @@ static void unmake_places(train_run *r) {
 }
 
 /* For the adapter, and what stands with it in its file; q, k, v in one tensor make B three times as large. */
-static omm_err hold_room(train_run *r) {
+static uint64_t adapter_bytes(const train_run *r) {
     const omm_lora *adapter = omm_course_adapter(r->course);
     const uint64_t values = adapter->value_count * (adapter->shape.fused ? 3 : 1);
+    return values * sizeof(float) + adapter->tensor_count * TENSOR_BYTES + META_BYTES;
+}
+
+/* What is written at the end, and beside it what is written on the way, without which the run would end there. */
+static omm_err hold_room(train_run *r) {
     const uint64_t bytes =
-        values * sizeof(float) + adapter->tensor_count * TENSOR_BYTES + META_BYTES;
-    return place_hold_room(&r->room, r->args.out, "--out", bytes);
+        r->full ? omm_quantise_bytes_least(r->args.type, r->plan.parameters) : adapter_bytes(r);
+    OMM_TRY(place_hold_room(&r->room, r->args.out, "--out", bytes));
+    if (r->recipe.steps < r->args.checkpoint_every) return OMM_OK; /* the last one may fail */
+    return place_check_room(r->args.checkpoint, "--checkpoint", r->plan.checkpoint);
 }
 
 /* Known before hours are spent on it. */
@@ -470,7 +481,7 @@ static omm_err run_all(train_run *r) {
     OMM_TRY(make_places(r));
     /* All weights are those of the checkpoint once the course is open. */
     if (!r->full) OMM_TRY(train_course_open(r));
-    if (!r->full) OMM_TRY(hold_room(r));
+    OMM_TRY(hold_room(r));
     if (omm_file_exists(r->args.out)) fprintf(stderr, "--out replaces %s\n", r->args.out);
     OMM_TRY(judge_before(r));
     if (r->full) OMM_TRY(train_course_open(r));

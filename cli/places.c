@@ -185,3 +185,11 @@ omm_err place_hold_room(omm_file_out *room, const char *path, const char *option
     }
     return cli_of_file(omm_file_out_reserve(room, bytes), option, path);
 }
+
+omm_err place_check_room(const char *path, const char *option, uint64_t bytes) {
+    omm_file_out room = {.fd = -1};
+    if (!path || bytes == 0) return OMM_OK;
+    const omm_err err = place_hold_room(&room, path, option, bytes);
+    omm_file_out_close(&room);
+    return err;
+}

@@ -46,6 +46,8 @@ void place_unmake(const place_made *made);
  * an error), which is done just before the output is written.  Errors: IO (less is free), those above. */
 OMM_CHECKED omm_err place_hold_room(omm_file_out *room, const char *path, const char *option,
                                     uint64_t bytes);
+/* The same room is there now; none is kept.  path NULL is fine. */
+OMM_CHECKED omm_err place_check_room(const char *path, const char *option, uint64_t bytes);
 /* Its folder is made, for this user alone.  Errors: IO, TOO_BIG. */
 OMM_CHECKED omm_err place_make_parent(const char *path);
 
