@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +15,8 @@
 #include <unistd.h>
 
 #define READ_PIECE 65536u
+/* A named pipe without a writer reads as if it had ended.  Who writes may have been started together with us. */
+#define WRITER_WAIT_MS 1000
 #define TEMPORARY_NAMES_MAX 64
 
 static omm_err raise_errno(const char *what, const char *path) {
@@ -24,15 +27,13 @@ static omm_err raise_errno(const char *what, const char *path) {
 
 /* --- reading --- */
 
+/* With O_NONBLOCK a named pipe opens without waiting for a writer. */
 static omm_err open_for_reading(int *fd, struct stat *st, const char *path) {
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (*fd < 0) return raise_errno("open", path);
-    if (fstat(*fd, st) != 0) {
-        omm_err err = raise_errno("stat", path);
-        close(*fd);
-        return err;
-    }
-    return OMM_OK;
+    omm_err err = fstat(*fd, st) == 0 ? OMM_OK : raise_errno("stat", path);
+    if (err != OMM_OK) close(*fd);
+    return err;
 }
 
 static omm_err check_plain(uint64_t *bytes, int fd, const char *path) {
@@ -88,11 +89,20 @@ omm_err omm_file_state_read(omm_file_state *out, const char *path) {
     return err;
 }
 
+/* Is there something to read, or the end of it, within so many ms?  Less where a signal comes; -1: ever. */
+static bool wait_readable(int fd, int ms) {
+    struct pollfd one = {.fd = fd, .events = POLLIN};
+    return poll(&one, 1, ms) > 0;
+}
+
 static omm_err read_piece(size_t *got, int fd, void *to, size_t size, const char *path) {
     ssize_t n;
-    do {
-        n = read(fd, to, size);
-    } while (n < 0 && errno == EINTR);
+    while ((n = read(fd, to, size)) < 0) {
+        if (errno == EAGAIN) /* a pipe whose writer has more to say */
+            (void)wait_readable(fd, -1);
+        else if (errno != EINTR)
+            break;
+    }
     if (n < 0) return omm_raise(OMM_ERR_IO, "read %s: %s", path, strerror(errno));
     *got = (size_t)n;
     return OMM_OK;
@@ -136,7 +146,10 @@ static omm_err read_all(omm_buf *out, int fd, const struct stat *st, const char 
         else
             err = omm_buf_reserve(out, (size_t)size);
     }
+    const bool is_silent = S_ISFIFO(st->st_mode) && !wait_readable(fd, WRITER_WAIT_MS);
     if (err == OMM_OK) err = read_to_end(out, fd, path);
+    if (err == OMM_OK && is_silent && out->size == size_before)
+        err = omm_raise(OMM_ERR_IO, "%s: a named pipe that nobody writes to", path);
     if (err != OMM_OK) out->size = size_before;
     close(fd);
     return err;

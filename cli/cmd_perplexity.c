@@ -23,6 +23,7 @@ typedef struct score {
     double sum;       /* negative log likelihood, nats */
     uint64_t count;   /* predicted tokens */
     uint64_t tokens;  /* of the text */
+    uint32_t window;  /* most tokens that share a context */
     uint64_t windows; /* sequences that began with an empty context */
     bool has_bos;     /* each window begins with the begin token, as the file asks for it */
     uint32_t *ids;    /* (window) of one */
@@ -89,6 +90,7 @@ static omm_err score_text(score *out, loaded *l, const perplexity_options *o, om
         return omm_raise(OMM_ERR_USAGE, "--window %u: the context holds %u; %s", window, most,
                          more);
     }
+    out->window = window;
     OMM_TRY(read_ids(ids, l, o, text));
     out->tokens = ids->count;
     out->has_bos = omm_tokenizer_adds_bos(l->tokenizer);
@@ -109,22 +111,38 @@ static omm_err score_text(score *out, loaded *l, const perplexity_options *o, om
     return score_documents(out, l, ids, separator, window);
 }
 
-static omm_err print_score(const loaded *l, const perplexity_options *o, const score *s) {
-    if (s->count == 0) return omm_raise(OMM_ERR_SIZE, "the text has no token to predict");
-    const double loss = s->sum / (double)s->count, perplexity = omm_exp_d(loss);
-    if (!o->json) {
-        printf("loss %.6f nats per token, perplexity %.4f, %llu of %llu tokens predicted, "
-               "%llu windows, activations %s\n",
-               loss, perplexity, (unsigned long long)s->count, (unsigned long long)s->tokens,
-               (unsigned long long)s->windows, omm_activations_name(l->activations));
-        return OMM_OK;
-    }
-    json_t *report =
-        json_pack("{s:i, s:f, s:f, s:I, s:I, s:I, s:s, s:s, s:o}", "schema_version", 1, "loss",
-                  loss, "perplexity", perplexity, "predicted", (json_int_t)s->count, "tokens",
-                  (json_int_t)s->tokens, "windows", (json_int_t)s->windows, "activations",
-                  omm_activations_name(l->activations), "isa", omm_isa_name(l->compute.isa),
-                  "memory", cli_memory_json(&l->memory));
+static uint32_t asked_window(const loaded *l, const perplexity_options *o) {
+    return o->window ? o->window : l->memory.asked;
+}
+
+/* Memory may have made it another judge: a figure of a shorter window or a smaller cache is no measure of the model. */
+static bool is_as_asked(const loaded *l, const perplexity_options *o, const score *s) {
+    return s->window == asked_window(l, o) && l->memory.plan.session.kv_type == l->memory.asked_kv;
+}
+
+static void print_text(const loaded *l, const perplexity_options *o, const score *s, double loss) {
+    const char *kv = omm_kv_type_name(l->memory.plan.session.kv_type);
+    printf("loss %.6f nats per token, perplexity %.4f, %llu of %llu tokens predicted, %llu windows "
+           "of up to %u tokens, cache %s, activations %s\n",
+           loss, omm_exp_d(loss), (unsigned long long)s->count, (unsigned long long)s->tokens,
+           (unsigned long long)s->windows, s->window, kv, omm_activations_name(l->activations));
+    if (is_as_asked(l, o, s)) return;
+    printf("not as asked (windows of up to %u tokens, cache %s), for which memory is too little: "
+           "compare it only with figures of --window %u --kv %s\n",
+           asked_window(l, o), omm_kv_type_name(l->memory.asked_kv), s->window, kv);
+}
+
+static omm_err print_json(const loaded *l, const perplexity_options *o, const score *s,
+                          double loss) {
+    json_t *asked = json_pack("{s:I, s:s}", "window", (json_int_t)asked_window(l, o), "kv",
+                              omm_kv_type_name(l->memory.asked_kv));
+    json_t *report = json_pack(
+        "{s:i, s:f, s:f, s:I, s:I, s:I, s:I, s:s, s:o, s:b, s:s, s:s, s:o}", "schema_version", 1,
+        "loss", loss, "perplexity", omm_exp_d(loss), "predicted", (json_int_t)s->count, "tokens",
+        (json_int_t)s->tokens, "windows", (json_int_t)s->windows, "window", (json_int_t)s->window,
+        "kv", omm_kv_type_name(l->memory.plan.session.kv_type), "asked", asked, "as_asked",
+        is_as_asked(l, o, s), "activations", omm_activations_name(l->activations), "isa",
+        omm_isa_name(l->compute.isa), "memory", cli_memory_json(&l->memory));
     omm_buf out;
     omm_buf_init(&out, 1 << 16);
     omm_err err = omm_json_write(&out, report);
@@ -132,6 +150,14 @@ static omm_err print_score(const loaded *l, const perplexity_options *o, const s
     omm_buf_fini(&out);
     json_decref(report);
     return err;
+}
+
+static omm_err print_score(const loaded *l, const perplexity_options *o, const score *s) {
+    if (s->count == 0) return omm_raise(OMM_ERR_SIZE, "the text has no token to predict");
+    const double loss = s->sum / (double)s->count;
+    if (o->json) return print_json(l, o, s, loss);
+    print_text(l, o, s, loss);
+    return OMM_OK;
 }
 
 static omm_err load_and_score(score *s, loaded *l, const perplexity_options *o, omm_buf *text) {

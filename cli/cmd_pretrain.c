@@ -189,7 +189,7 @@ static void unmake_places(const pretrain_run *r) {
 }
 
 int cmd_pretrain(int argc, char **argv) {
-    pretrain_run r = {.run = {.options = {.checkpoint_every = CHECKPOINT_EVERY}}};
+    pretrain_run r = {.run = {.options = {.checkpoint_every = CHECKPOINT_EVERY}, .room.fd = -1}};
     full_run_options *o = &r.run.options;
     const omm_config_field *keys = omm_pretrain_fields;
     const cli_option options[] = {

@@ -13,6 +13,7 @@
 #include "omm/file.h"
 #include "omm/mem.h"
 #include "omm/model.h"
+#include "omm/quantise.h"
 #include "omm/tokenizer.h"
 #include "omm/trainer.h"
 
@@ -49,11 +50,7 @@ static omm_err open_model(train_run *r) {
     if (err == OMM_OK) omm_lora_base_read(&r->model.lora_shape.base, &gguf); /* for --start */
     if (err == OMM_OK) err = omm_tokenizer_open(&r->tokenizer, &gguf);
     omm_gguf_close(&gguf);
-    err = cli_of_file(err, "-m", r->args.model);
-    if (err != OMM_OK) return err;
-    cli_warn_words(r->tokenizer);
-    cli_warn_template(r->tokenizer);
-    return OMM_OK;
+    return cli_of_file(err, "-m", r->args.model);
 }
 
 /* The outline becomes the model, when it is known to fit. */
@@ -93,23 +90,33 @@ static omm_err split_data(train_run *r) {
     return OMM_OK;
 }
 
-static omm_err load_eval_of(train_run *r, uint32_t seq_max, uint32_t stride) {
+static omm_err load_eval_of(train_run *r, omm_bytes text, uint32_t seq_max, uint32_t stride) {
     omm_dataset_options options;
     OMM_TRY(data_options_resolve(&options, &r->args.data_options, seq_max));
     options.stride = stride;
     options.loss = OMM_LOSS_DEFAULT; /* what is judged are replies, whatever is learned */
-    return omm_dataset_load(&r->eval, r->args.eval, r->tokenizer, &options);
+    return omm_dataset_parse(&r->eval, text, r->args.eval, r->tokenizer, &options);
 }
 
 /* Replies are judged as far as the model can see; texts in windows as long as those that are learned. */
-static omm_err load_eval(train_run *r) {
+static omm_err take_eval(train_run *r, omm_bytes text) {
     const bool texts = omm_data_format_is_text(omm_dataset_totals(r->data)->format);
     const uint32_t stride = r->args.data_options.stride;
-    OMM_TRY(load_eval_of(r, r->model.dims.context, texts ? 0 : stride));
+    OMM_TRY(load_eval_of(r, text, r->model.dims.context, texts ? 0 : stride));
     if (!texts || !omm_data_format_is_text(omm_dataset_totals(r->eval)->format)) return OMM_OK;
     omm_dataset_close(r->eval);
     r->eval = NULL;
-    return load_eval_of(r, r->args.seq, stride);
+    return load_eval_of(r, text, r->args.seq, stride);
+}
+
+/* Read once: a pipe says nothing twice. */
+static omm_err load_eval(train_run *r) {
+    omm_buf text;
+    omm_buf_init(&text, OMM_DATASET_FILE_BYTES_MAX);
+    omm_err err = omm_file_read(&text, r->args.eval);
+    if (err == OMM_OK) err = take_eval(r, omm_buf_view(&text));
+    omm_buf_fini(&text);
+    return err;
 }
 
 /* Judging keeps to the positions that the model knows, though training does not. */
@@ -138,26 +145,22 @@ static void say_places(const train_run *r, const omm_overlap *o, const char *pat
 }
 
 /* What was trained on is no measure of what was learned: said, and not refused, since it may be wanted. */
-static omm_err warn_of_shared(train_run *r) {
-    OMM_TRY(omm_dataset_overlap(&r->shared, r->eval, r->data));
-    if (r->shared.count == 0) return OMM_OK;
+static void warn_of_shared(const train_run *r) {
+    if (r->shared.count == 0) return;
     fprintf(stderr,
             "%llu of %zu held-out examples are also trained on: the loss after says little of "
             "them",
             (unsigned long long)r->shared.count, omm_dataset_count(r->eval));
     if (r->data_totals.truncated) fprintf(stderr, " (equal in their first %u tokens)", r->args.seq);
     say_places(r, &r->shared, r->args.data, r->data);
-    return OMM_OK;
 }
 
 /* Who is there twice counts twice. */
-static omm_err warn_of_doubles(train_run *r) {
-    OMM_TRY(omm_dataset_doubles(&r->doubles, r->eval));
-    if (r->doubles.count == 0) return OMM_OK;
+static void warn_of_doubles(const train_run *r) {
+    if (r->doubles.count == 0) return;
     fprintf(stderr, "%llu of %zu held-out examples are there before, and count again",
             (unsigned long long)r->doubles.count, omm_dataset_count(r->eval));
     say_places(r, &r->doubles, r->args.eval ? r->args.eval : r->args.data, r->eval);
-    return OMM_OK;
 }
 
 static omm_err load_data(train_run *r) {
@@ -167,20 +170,30 @@ static omm_err load_data(train_run *r) {
     options.client_count = r->client_count;
     OMM_TRY(data_open(&r->data, r->args.data, r->tokenizer, &options, r->args.stream));
     r->data_totals = *omm_dataset_totals(r->data);
-    data_warn_of_separator(&r->args.data_options, r->args.data, &r->data_totals);
-    warn_of_length(r);
     if (r->args.split != 0) OMM_TRY(split_data(r));
     if (r->args.eval) OMM_TRY(load_eval(r));
+    OMM_TRY(train_check_options(r));
     if (!r->eval) return OMM_OK;
-    if (r->args.eval)
-        data_warn_of_separator(&r->args.data_options, r->args.eval, omm_dataset_totals(r->eval));
     OMM_TRY(check_held_out(r));
-    OMM_TRY(warn_of_shared(r));
-    OMM_TRY(warn_of_doubles(r));
+    OMM_TRY(omm_dataset_overlap(&r->shared, r->eval, r->data));
+    OMM_TRY(omm_dataset_doubles(&r->doubles, r->eval));
     r->items = omm_alloc(omm_dataset_count(r->eval), sizeof *r->items);
     r->items_before = omm_alloc(omm_dataset_count(r->eval), sizeof *r->items);
     if (!r->items || !r->items_before) return omm_raise(OMM_ERR_NOMEM, "out of memory");
     return OMM_OK;
+}
+
+/* What is worth a thought of model and data. */
+static void warn_of_data(const train_run *r) {
+    const data_options *o = &r->args.data_options;
+    cli_warn_words(r->tokenizer);
+    cli_warn_template(r->tokenizer);
+    data_warn_of_separator(o, r->args.data, &r->data_totals);
+    warn_of_length(r);
+    if (!r->eval) return;
+    if (r->args.eval) data_warn_of_separator(o, r->args.eval, omm_dataset_totals(r->eval));
+    warn_of_shared(r);
+    warn_of_doubles(r);
 }
 
 /* What is there is read as a checkpoint, and written over: no other input is it. */
@@ -218,18 +231,24 @@ static omm_err check_out(const train_args *a) {
         OMM_TRY(omm_path_join(file, a->report, names[i]));
         OMM_TRY(cli_check_written("--report", file, inputs));
         OMM_TRY(cli_check_written("--report", file, (const cli_input[]){{"--out", a->out}, {0}}));
+        if (!a->dry_run) OMM_TRY(place_check_output(file, "--report"));
     }
-    return OMM_OK;
+    if (a->dry_run) return OMM_OK;
+    OMM_TRY(place_check_output(a->out, "--out"));
+    return a->checkpoint ? place_check_output(a->checkpoint, "--checkpoint") : OMM_OK;
 }
 
-/* What is wrong with them is said where the adapter is made. */
+/* A start has ranks and targets of its own, and refuses others. */
+static omm_err check_patterns(train_run *r) {
+    if (r->args.full) return OMM_OK;
+    const omm_err err = omm_recipe_doubt(r->patterns_doubt, &r->recipe, &r->model.lora_shape);
+    return r->has_start ? OMM_OK : err;
+}
+
 static void warn_of_patterns(const train_run *r) {
-    char sentence[OMM_RECIPE_DOUBT_MAX];
-    if (r->args.full || omm_recipe_doubt(sentence, &r->recipe, &r->model.lora_shape) != OMM_OK)
-        return;
-    if (sentence[0])
-        fprintf(stderr, "--%s-pattern%s\n", sentence[0] == 'r' ? "rank" : "alpha",
-                strchr(sentence, ':'));
+    const char *doubt = r->patterns_doubt;
+    if (doubt[0])
+        fprintf(stderr, "--%s-pattern%s\n", doubt[0] == 'r' ? "rank" : "alpha", strchr(doubt, ':'));
 }
 
 static omm_err open_parts(train_run *r) {
@@ -246,7 +265,7 @@ static omm_err open_parts(train_run *r) {
     OMM_TRY(open_model(r));
     OMM_TRY(train_start_open(r));
     OMM_TRY(load_data(r));
-    OMM_TRY(train_check_options(r));
+    OMM_TRY(check_patterns(r));
     OMM_TRY(load_model(r));
     OMM_TRY(cli_threads_measure(&r->threads, &r->model, isa, TRAIN_ROWS, OMM_ACTIVATIONS_F32));
     OMM_TRY(omm_pool_open(&r->pool, r->threads));
@@ -272,6 +291,10 @@ static omm_err open_parts(train_run *r) {
 /* What is worth a thought is said once nothing is refused any more. */
 static omm_err open_run(train_run *r) {
     OMM_TRY(train_say_option(open_parts(r), r->args.recipe));
+    if (r->start_rounded)
+        fprintf(stderr,
+                "--start: scales times weights differ by no power of two: B was rounded once\n");
+    warn_of_data(r);
     train_warn_of_rate(&r->recipe, "--warmup", "--steps", "--lr");
     if (r->args.answers_nothing)
         fprintf(stderr,
@@ -330,7 +353,10 @@ static omm_err write_adapter(train_run *r, omm_digest *digest, const omm_lora *a
 /* The file has one alpha: what pairs have more goes into B. */
 static omm_err save(train_run *r, omm_digest *digest) {
     omm_mem_trim(); /* what the steps left free in the heap: the file takes as much */
-    if (r->full) return train_full_save(r, digest);
+    if (r->full) {
+        omm_file_out_close(&r->room);
+        return train_full_save(r, digest);
+    }
     const omm_lora *adapter = omm_course_adapter(r->course);
     const float one = 1;
     bool rounded = false;
@@ -376,12 +402,19 @@ static void unmake_places(train_run *r) {
 }
 
 /* For the adapter, and what stands with it in its file; q, k, v in one tensor make B three times as large. */
-static omm_err hold_room(train_run *r) {
+static uint64_t adapter_bytes(const train_run *r) {
     const omm_lora *adapter = omm_course_adapter(r->course);
     const uint64_t values = adapter->value_count * (adapter->shape.fused ? 3 : 1);
+    return values * sizeof(float) + adapter->tensor_count * TENSOR_BYTES + META_BYTES;
+}
+
+/* What is written at the end, and beside it what is written on the way, without which the run would end there. */
+static omm_err hold_room(train_run *r) {
     const uint64_t bytes =
-        values * sizeof(float) + adapter->tensor_count * TENSOR_BYTES + META_BYTES;
-    return place_hold_room(&r->room, r->args.out, "--out", bytes);
+        r->full ? omm_quantise_bytes_least(r->args.type, r->plan.parameters) : adapter_bytes(r);
+    OMM_TRY(place_hold_room(&r->room, r->args.out, "--out", bytes));
+    if (r->recipe.steps < r->args.checkpoint_every) return OMM_OK; /* the last one may fail */
+    return place_check_room(r->args.checkpoint, "--checkpoint", r->plan.checkpoint);
 }
 
 /* Known before hours are spent on it. */
@@ -448,7 +481,7 @@ static omm_err run_all(train_run *r) {
     OMM_TRY(make_places(r));
     /* All weights are those of the checkpoint once the course is open. */
     if (!r->full) OMM_TRY(train_course_open(r));
-    if (!r->full) OMM_TRY(hold_room(r));
+    OMM_TRY(hold_room(r));
     if (omm_file_exists(r->args.out)) fprintf(stderr, "--out replaces %s\n", r->args.out);
     OMM_TRY(judge_before(r));
     if (r->full) OMM_TRY(train_course_open(r));

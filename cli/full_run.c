@@ -1,6 +1,8 @@
 /* full_run.c - training over all weights, step by step. */
 #include "full_run.h"
 
+#include "places.h"
+
 #include "omm/clock.h"
 #include "omm/file.h"
 #include "omm/json.h"
@@ -37,7 +39,12 @@ omm_err full_run_check(const full_run_options *o) {
 
 static omm_err resume(full_run *r) {
     bool there = false;
-    r->kept = (kept_run){r->options.checkpoint, FULL_RUN_BYTES_MAX, save, load, r, r->options.json};
+    r->kept = (kept_run){.path = r->options.checkpoint,
+                         .bytes_max = FULL_RUN_BYTES_MAX,
+                         .save = save,
+                         .load = load,
+                         .ud = r,
+                         .json = r->options.json};
     OMM_TRY(kept_run_open(&there, &r->kept, r->options.resume));
     if (!there) return OMM_OK;
     r->tokens_before = omm_full_tokens(r->full);
@@ -45,6 +52,16 @@ static omm_err resume(full_run *r) {
     fprintf(stderr, "%s: goes on after step %u of %u\n", r->kept.path, omm_full_steps(r->full),
             r->steps);
     return OMM_OK;
+}
+
+/* For what is written at the end, and beside it what is written on the way, without which the run would end there. */
+static omm_err hold_room(full_run *r) {
+    const uint64_t values = omm_full_values(r->full), moments = omm_full_moments(r->full);
+    OMM_TRY(place_hold_room(&r->room, r->options.out, "--out",
+                            omm_quantise_bytes_least(r->options.type, values)));
+    if (r->steps < r->options.checkpoint_every) return OMM_OK; /* the last one may fail */
+    return place_check_room(r->options.checkpoint, "--checkpoint",
+                            (values + moments) * sizeof(float));
 }
 
 omm_err full_run_open(full_run *r, const omm_recipe *recipe, const omm_full_muon *muon,
@@ -62,10 +79,12 @@ omm_err full_run_open(full_run *r, const omm_recipe *recipe, const omm_full_muon
     if (r->valid && !r->items) return omm_raise(OMM_ERR_NOMEM, "out of memory");
     OMM_TRY(omm_full_open(&r->full, &options));
     OMM_TRY(resume(r));
+    OMM_TRY(hold_room(r));
     return kept_run_take_signals();
 }
 
 void full_run_close(full_run *r) {
+    omm_file_out_close(&r->room);
     omm_full_close(r->full);
     omm_dataset_close(r->data);
     omm_dataset_close(r->valid);
@@ -181,6 +200,7 @@ omm_err full_run_save(full_run *r) {
     OMM_TRY(omm_full_set_apart(r->full, &r->unseen, r->unseen_spread));
     omm_buf_init(&file, FULL_RUN_BYTES_MAX);
     omm_err err = omm_full_save(&file, &r->model, &r->gguf);
+    omm_file_out_close(&r->room);
     if (err == OMM_OK)
         err = full_run_write(r->options.out, r->options.type, r->pool, omm_buf_view(&file));
     omm_buf_fini(&file);

@@ -37,7 +37,8 @@ typedef struct full_run {
     bool listed;               /* as in omm_full_options */
     float unseen_spread;       /* of omm_full_set_apart at the end */
     /* The rest is the run's. */
-    uint32_t steps; /* in all */
+    omm_file_out room; /* kept for the finished file; fd -1: none is */
+    uint32_t steps;    /* in all */
     kept_run kept;
     omm_full *full;
     omm_eval_item *items; /* one per example of `valid` */

@@ -38,14 +38,16 @@ omm_err kept_run_check_there(const char *path, bool resume) {
                      path);
 }
 
-omm_err kept_run_open(bool *there, const kept_run *run, bool resume) {
+omm_err kept_run_open(bool *there, kept_run *run, bool resume) {
     *there = false;
     OMM_TRY(kept_run_check_there(run->path, resume));
     *there = run->path && omm_file_exists(run->path);
     if (!*there) return OMM_OK;
     omm_buf file;
     omm_buf_init(&file, run->bytes_max);
-    omm_err err = omm_file_read(&file, run->path);
+    omm_err err = omm_file_state_read(&run->last, run->path);
+    run->is_ours = err == OMM_OK;
+    if (err == OMM_OK) err = omm_file_read(&file, run->path);
     if (err == OMM_OK) {
         err = run->load(run->ud, omm_buf_view(&file));
         if (err != OMM_OK)
@@ -65,12 +67,27 @@ static void tell(const kept_run *run, json_t *event) {
     (void)ignored;
 }
 
-omm_err kept_run_save(const kept_run *run, uint32_t step) {
+/* Of two runs that were given one checkpoint each would write over what the other goes on from. */
+static omm_err check_ours(const kept_run *run) {
+    omm_file_state now;
+    if (omm_file_state_read(&now, run->path) != OMM_OK) return OMM_OK; /* none is there */
+    if (run->is_ours && now.inode == run->last.inode && now.modified_ns == run->last.modified_ns)
+        return OMM_OK;
+    return omm_raise(OMM_ERR_STATE,
+                     "--checkpoint %s: another program has written it meanwhile, and what it holds "
+                     "stays: each run needs a checkpoint of its own",
+                     run->path);
+}
+
+omm_err kept_run_save(kept_run *run, uint32_t step) {
     if (!run->path) return OMM_OK;
+    OMM_TRY(check_ours(run));
     omm_buf file;
     omm_buf_init(&file, run->bytes_max);
     omm_err err = run->save(run->ud, &file);
     if (err == OMM_OK) err = omm_file_write(run->path, omm_buf_view(&file), 0644);
+    if (err == OMM_OK) err = omm_file_state_read(&run->last, run->path);
+    run->is_ours = run->is_ours || err == OMM_OK;
     omm_buf_fini(&file);
     if (err == OMM_OK)
         tell(run, json_pack("{s:s,s:I,s:o}", "event", "checkpoint", "step", (json_int_t)step,
@@ -79,7 +96,7 @@ omm_err kept_run_save(const kept_run *run, uint32_t step) {
 }
 
 /* A checkpoint is larger than what comes of the run, which is written where this one has no room. */
-void kept_run_save_last(const kept_run *run, uint32_t step, const char *out) {
+void kept_run_save_last(kept_run *run, uint32_t step, const char *out) {
     if (kept_run_save(run, step) != OMM_OK)
         fprintf(stderr, "the last checkpoint: %s; %s is written all the same\n", omm_err_sentence(),
                 out);
@@ -92,7 +109,7 @@ void kept_run_tell_interrupted(const kept_run *run, uint32_t step, uint32_t step
                    (json_int_t)steps, "kept", kept ? omm_json_text(kept) : json_null()));
 }
 
-omm_err kept_run_stopped(const kept_run *run, uint32_t step, uint32_t steps) {
+omm_err kept_run_stopped(kept_run *run, uint32_t step, uint32_t steps) {
     OMM_TRY(kept_run_save(run, step));
     kept_run_tell_interrupted(run, step, steps, run->path);
     if (!run->path)

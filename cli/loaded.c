@@ -242,12 +242,23 @@ static omm_err open_session(loaded *l, const omm_compute *compute) {
                                     l->adapter_count);
 }
 
+/* A pipe keeps nothing, and would be waited for. */
+static omm_err check_session(const char *path) {
+    uint64_t bytes = 0;
+    OMM_TRY(place_check_unsealed("--session", path));
+    if (!path || !omm_file_exists(path) || omm_file_size(&bytes, path) == OMM_OK) return OMM_OK;
+    return omm_raise(OMM_ERR_USAGE,
+                     "--session %s: not a regular file; accepted: the file of a session, or a name "
+                     "that nothing has yet",
+                     path);
+}
+
 static omm_err open_all(loaded *l, const loaded_options *o, bool with_tokenizer) {
     if (!o->model) return omm_raise(OMM_ERR_USAGE, "which model? give -m FILE");
     if (o->lora.count > OMM_ADAPTERS_MAX)
         return omm_raise(OMM_ERR_USAGE, "--lora: %u adapters; at most %u at once", o->lora.count,
                          OMM_ADAPTERS_MAX);
-    OMM_TRY(place_check_unsealed("--session", o->session));
+    OMM_TRY(check_session(o->session));
     OMM_TRY(choose_kv(l, o));
     OMM_TRY(omm_activations_parse(&l->activations, o->activations));
     if (o->draft)

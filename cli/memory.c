@@ -83,6 +83,7 @@ omm_err cli_memory_plan(cli_memory *out, const omm_gguf *gguf, const omm_gguf *c
     OMM_TRY(omm_plan_make(&asked, gguf, adapters, count, options));
     m.plan = asked;
     m.asked = asked.session.positions_max;
+    m.asked_kv = asked.session.kv_type;
     if (limit.megabytes > 0) {
         const uint64_t most = (uint64_t)limit.megabytes * 1000000;
         const uint64_t left = most > limit.taken ? most - limit.taken : 0;

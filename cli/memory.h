@@ -26,6 +26,7 @@ typedef struct cli_memory {
     omm_plan plan;
     uint64_t available; /* bytes, before loading */
     uint32_t asked;     /* positions, before any were left out to fit */
+    omm_kv_type asked_kv;
 } cli_memory;
 
 typedef struct cli_memory_limit {

@@ -142,8 +142,7 @@ void place_unmake(const place_made *made) {
     }
 }
 
-/* Nothing is made. */
-static omm_err check_output(const char *path, const char *option) {
+omm_err place_check_output(const char *path, const char *option) {
     char folder[OMM_PATH_MAX];
     struct stat at;
     if (place_is_folder(path))
@@ -160,7 +159,7 @@ static omm_err check_output(const char *path, const char *option) {
 omm_err place_make_output(place_made *made, const char *path, const char *option) {
     char folder[OMM_PATH_MAX];
     if (made) *made = (place_made){0};
-    OMM_TRY(check_output(path, option));
+    OMM_TRY(place_check_output(path, option));
     OMM_TRY(omm_path_dir(folder, path));
     if (made) {
         memcpy(made->folder, folder, sizeof folder);
@@ -185,4 +184,12 @@ omm_err place_hold_room(omm_file_out *room, const char *path, const char *option
         return OMM_OK;
     }
     return cli_of_file(omm_file_out_reserve(room, bytes), option, path);
+}
+
+omm_err place_check_room(const char *path, const char *option, uint64_t bytes) {
+    omm_file_out room = {.fd = -1};
+    if (!path || bytes == 0) return OMM_OK;
+    const omm_err err = place_hold_room(&room, path, option, bytes);
+    omm_file_out_close(&room);
+    return err;
 }

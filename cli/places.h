@@ -31,6 +31,8 @@ typedef struct place_made {
 
 bool place_is_folder(const char *path); /* or a link to one */
 
+/* What rights and folders say of it, before anything is loaded or made.  Errors: those of place_make_output. */
+OMM_CHECKED omm_err place_check_output(const char *path, const char *option);
 /* A file can be made or replaced at `path`, which is said before hours of work and not after them; `option` named it.  The
  * folders between are made, and a file that gets no name is begun there: what has no rights to go by (/proc, a device, a
  * socket) is refused too, and so is a sealed bundle.  `made` is for place_unmake, also after an error; NULL: what is made
@@ -44,6 +46,8 @@ void place_unmake(const place_made *made);
  * an error), which is done just before the output is written.  Errors: IO (less is free), those above. */
 OMM_CHECKED omm_err place_hold_room(omm_file_out *room, const char *path, const char *option,
                                     uint64_t bytes);
+/* The same room is there now; none is kept.  path NULL is fine. */
+OMM_CHECKED omm_err place_check_room(const char *path, const char *option, uint64_t bytes);
 /* Its folder is made, for this user alone.  Errors: IO, TOO_BIG. */
 OMM_CHECKED omm_err place_make_parent(const char *path);
 

@@ -25,7 +25,7 @@ static omm_err in_use(const char *path) {
 
 omm_err session_lock_take(session_lock *lock, const char *path) {
     for (int i = 0; i < TRIES; i++) {
-        const int fd = open(path, O_RDONLY | O_CLOEXEC);
+        const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         if (fd < 0)
             return omm_raise(errno == ENOENT ? OMM_ERR_NOT_FOUND : OMM_ERR_IO, "open %s: %s", path,
                              strerror(errno));

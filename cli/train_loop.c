@@ -97,7 +97,12 @@ omm_err train_course_open(train_run *r) {
                                   .ud = r};
     if (r->eval) options.eval_data = omm_dataset_digest(r->eval);
     OMM_TRY(omm_course_open(&r->course, &options));
-    r->kept = (kept_run){a->checkpoint, CHECKPOINT_BYTES_MAX, save, load, r, a->json};
+    r->kept = (kept_run){.path = a->checkpoint,
+                         .bytes_max = CHECKPOINT_BYTES_MAX,
+                         .save = save,
+                         .load = load,
+                         .ud = r,
+                         .json = a->json};
     if (!a->checkpoint) return OMM_OK;
     bool there = false;
     OMM_TRY(kept_run_open(&there, &r->kept, a->resume));

@@ -43,6 +43,7 @@ typedef struct train_run {
     omm_compute compute;
     unsigned threads; /* asked for; 0: auto */
     omm_recipe recipe;
+    char patterns_doubt[OMM_RECIPE_DOUBT_MAX];
     omm_train_plan plan;
     train_memory memory;
     omm_trainer *trainer; /* or, with --full, */
@@ -55,6 +56,7 @@ typedef struct train_run {
     omm_lora start;
     omm_digest start_files[CLI_LIST_MAX]; /* with --report */
     bool has_start;
+    bool start_rounded;                  /* its B, when several were joined */
     omm_eval_item *items, *items_before; /* one per example of `eval` */
     omm_eval_summary before, after;
     size_t replies_cut; /* references longer than --new-tokens */

@@ -4,8 +4,6 @@
 
 #include "omm/lora.h"
 
-#include <stdio.h>
-
 typedef struct starts {
     omm_lora parts[CLI_LIST_MAX];
     const omm_lora *pointers[CLI_LIST_MAX];
@@ -32,17 +30,12 @@ static omm_err load_all(starts *s, train_run *r) {
 
 /* One as it is keeps its bytes; else B takes what scales and weights differ by. */
 static omm_err join(train_run *r, starts *s) {
-    bool rounded = false;
     if (s->count == 1 && s->weights[0] == 1) {
         r->start = s->parts[0];
         s->count = 0;
         return OMM_OK;
     }
-    OMM_TRY(omm_lora_join(&r->start, &rounded, s->pointers, s->weights, s->count, true));
-    if (rounded)
-        fprintf(stderr,
-                "--start: scales times weights differ by no power of two: B was rounded once\n");
-    return OMM_OK;
+    return omm_lora_join(&r->start, &r->start_rounded, s->pointers, s->weights, s->count, true);
 }
 
 omm_err train_start_open(train_run *r) {

@@ -90,6 +90,7 @@ static const recipe s_recipes[] = {
 };
 
 enum { RECIPE_COUNT = sizeof s_recipes / sizeof *s_recipes };
+enum { LEAST_ROW = 256 }; /* no block is longer */
 
 typedef struct keep_rule {
     char pattern[128];
@@ -124,6 +125,15 @@ bool omm_quantise_knows(bool *is_mix, const char *type) {
     const recipe *r = recipe_named(type);
     *is_mix = r && r->mix;
     return r != NULL;
+}
+
+/* A mix begins with its smallest type, and what goes into no block of it becomes larger. */
+uint64_t omm_quantise_bytes_least(const char *type, uint64_t values) {
+    const recipe *r = recipe_named(type);
+    const uint64_t dims[] = {LEAST_ROW, values / LEAST_ROW};
+    uint64_t bytes = 0;
+    const bool is_known = r && omm_gguf_tensor_bytes(&bytes, r->type, 2, dims) == OMM_OK;
+    return is_known ? bytes : 0;
 }
 
 static omm_err find_recipe(const recipe **out, const char *name) {

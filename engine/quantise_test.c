@@ -338,6 +338,16 @@ static void names(void) {
     }
 }
 
+/* Less than the file, and near it: blocks of the type, without what stands round them. */
+static void least_bytes(void) {
+    CHECK_EQ(omm_quantise_bytes_least("F32", 1024), 4096);
+    CHECK_EQ(omm_quantise_bytes_least("F16", 1024 + 255), 2048);
+    CHECK_EQ(omm_quantise_bytes_least("Q8_0", 1024), 1024 / 32 * 34);
+    CHECK_EQ(omm_quantise_bytes_least("Q4_K_M", 1024), 1024 / 256 * 144);
+    CHECK_EQ(omm_quantise_bytes_least("Q4_9", 1024), 0);
+    CHECK_EQ(omm_quantise_bytes_least("F32", 255), 0);
+}
+
 static void refusals(void) {
     write_model(at("in.gguf"), true, NULL);
     refused(&(omm_quantise_options){.type = "Q4_9"}, OMM_ERR_CONFIG, "accepted: F32, F16, BF16, ");
@@ -433,6 +443,7 @@ int main(void) {
     all_types();
     errors_reported();
     names();
+    least_bytes();
     refusals();
     too_wide();
     out_of_memory();

@@ -90,6 +90,25 @@ text.write_text(both)
 plain = told(BASE)
 text.write_text(both, encoding="utf-8-sig")
 same("with a byte order mark", told(BASE), plain)
+# Memory that makes another judge of it says so with the figure, and what it may be compared with gives the same.
+text.write_text("The river was cold. Nobody swam in it until the sun came up, and then all did.\n" * 60)
+whole = json.loads(run("perplexity", "-m", BASE, "-f", text, "--json").stdout)
+found.check((whole["window"], whole["kv"], whole["as_asked"]) == (512, "f32", True) and whole["asked"] == {"window": 512, "kv": "f32"}, whole)
+done = run("perplexity", "-m", BASE, "-f", text)
+found.check("windows of up to 512 tokens, cache f32, activations f32\n" in done.stdout and "not as asked" not in done.stdout, done.stdout)
+lowered = set()
+for mb in 28, 20:
+    less = json.loads(run("perplexity", "-m", BASE, "-f", text, "--max-memory-mb", mb, "--json").stdout)
+    lowered |= {what for what in ("window", "kv") if less[what] != whole[what]}
+    found.check(less["asked"] == whole["asked"] and not less["as_asked"] and less["loss"] != whole["loss"], f"{mb} MB: {less}")
+    done = run("perplexity", "-m", BASE, "-f", text, "--max-memory-mb", mb)
+    like = f"--window {less['window']} --kv {less['kv']}"
+    found.check(f"not as asked (windows of up to 512 tokens, cache f32), for which memory is too little: compare it only with figures of {like}\n" in done.stdout, done.stdout)
+    like_it = json.loads(run("perplexity", "-m", BASE, "-f", text, *like.split(), "--json").stdout)
+    found.check(like_it["loss"] == less["loss"] and like_it["as_asked"], f"{like}: {like_it}, for want of memory {less}")
+found.check(lowered == {"window", "kv"}, f"28 and 20 MB lower {lowered} alone")
+streamed = json.loads(run("perplexity", "-m", BASE, "-f", text, "--max-memory-mb", 26, "--json").stdout)
+found.check(streamed["as_asked"] and streamed["loss"] == whole["loss"] and streamed["memory"]["layers_in_memory"] < 6, streamed)
 # A file that is no text is judged, and said to be none.
 text.write_bytes("Rain.\nÄrger".encode("latin-1"))
 done = run("perplexity", "-m", BASE, "-f", text)

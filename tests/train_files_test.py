@@ -102,6 +102,45 @@ def events(folder):
         check(last["event"] == "interrupted" and last["steps"] == 5000 and last["kept"] == (keeps[1] if keeps else None), f"last event: {last}")
 
 
+def shared_checkpoint(folder):
+    """Of two runs with one checkpoint that neither found, who comes second ends there, and what the first has kept stays; one that was
+    taken away is written anew."""
+    def events_until(process, name):
+        for line in process.stdout:
+            if json.loads(line)["event"] == name:
+                return
+        check(False, f"no {name}: {process.stderr.read()}")
+
+    def start(rate):
+        args = ["train", "-m", MODEL, "-d", "train.jsonl", "--steps", 3000, "--warmup", 0, "--batch", 128, "--micro", 128, "-t", 1, "--lr", rate,
+                "--checkpoint", "shared.ck", "--checkpoint-every", 2, "-o", f"of-{rate}.gguf", "--json"]
+        return subprocess.Popen([MESHMIND, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    first, second = start(0.001), None
+    try:
+        events_until(first, "step")
+        first.send_signal(signal.SIGSTOP)
+        (folder / "shared.ck").unlink(missing_ok=True)
+        second = start(0.002)
+        events_until(second, "checkpoint")
+        second.send_signal(signal.SIGSTOP)
+        kept = (folder / "shared.ck").read_bytes()
+        first.send_signal(signal.SIGCONT)
+        _, said = first.communicate(timeout=300)
+        check(first.returncode == 3 and "--checkpoint shared.ck: another program has written it meanwhile" in said, f"{first.returncode}: {said}")
+        check((folder / "shared.ck").read_bytes() == kept, "the other run's checkpoint was written over")
+        (folder / "shared.ck").unlink()
+        second.send_signal(signal.SIGCONT)
+        events_until(second, "checkpoint")
+        second.send_signal(signal.SIGINT)
+        _, said = second.communicate(timeout=300)
+        check(second.returncode == 3 and "shared.ck keeps it" in said and (folder / "shared.ck").exists(), f"{second.returncode}: {said}")
+    finally:
+        for process in (first, second):
+            if process and process.poll() is None:
+                process.kill()
+
+
 def pretraining(folder):
     keys = run("pretrain", "--keys").stdout
     documented = (SOURCE / "docs" / "training.md").read_text()
@@ -131,4 +170,5 @@ with tempfile.TemporaryDirectory(prefix="omm-train-files-") as name:
     round_trips(folder)
     refusals(folder)
     events(folder)
+    shared_checkpoint(folder)
     pretraining(folder)

@@ -18,7 +18,7 @@
 
 #define OMM_PATH_MAX 4096u
 
-/* Append the whole file to `out`.  Errors: NOT_FOUND, IO, TOO_BIG (over out->bytes_max), NOMEM. */
+/* Append the whole file, or pipe, to `out`.  Errors: NOT_FOUND, IO, TOO_BIG (over out->bytes_max), NOMEM. */
 OMM_CHECKED omm_err omm_file_read(omm_buf *out, const char *path);
 /* The same of a plain file; whatever else stands there, such as a pipe that nobody writes to, is refused at once (IO). */
 OMM_CHECKED omm_err omm_file_read_plain(omm_buf *out, const char *path);

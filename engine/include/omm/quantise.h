@@ -87,5 +87,7 @@ OMM_CHECKED omm_err omm_quantise_file(const char *path, const omm_gguf *in,
 void omm_quantise_types(char *out, size_t size);
 /* Whether it is one of them, and in *is_mix whether it is a mix. */
 bool omm_quantise_knows(bool *is_mix, const char *type);
+/* No file of this type or mix with so many values is smaller; 0 of a type that is not known. */
+uint64_t omm_quantise_bytes_least(const char *type, uint64_t values);
 
 #endif
