@@ -206,7 +206,7 @@ static void no_number_is_nan(void) {
                  omm_nan_plain((double)omm_f32_of_bits(0x7fc00001u | i << 31)));
         CHECK(strcmp(text, "nan") == 0);
     }
-    snprintf(text, sizeof text, "%g %g", omm_nan_plain(-0.5), omm_nan_plain(-INFINITY));
+    snprintf(text, sizeof text, "%g %g", omm_nan_plain(-0.5), omm_nan_plain(-(double)INFINITY));
     CHECK(strcmp(text, "-0.5 -inf") == 0);
 }
 

@@ -190,7 +190,9 @@ static omm_err fake_loss(double *loss, fed *f, const omm_coord_values *values) {
     OMM_TRY(read_values(&read, f, values ? values : &initial));
     for (size_t i = 0; i < f->run.layout.value_count; i++) sum += (double)read[i];
     omm_free(read);
-    *loss = f->o.loss_rises ? 3.0 + sum * sum : 3.0 - 0.001 * sum;
+    const double falls =
+        sum < 0 ? 3.0 - 0.001 * sum : 3.0 / (1.0 + 0.001 * sum); /* no loss is below 0 */
+    *loss = f->o.loss_rises ? 3.0 + sum * sum : falls;
     return OMM_OK;
 }
 
