@@ -23,22 +23,6 @@ static double seconds(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void replace(const char *dir, const char *path, const char *from, const char *to) {
-    omm_buf text;
-    omm_buf out;
-    omm_buf_init(&text, BUF_MAX);
-    omm_buf_init(&out, BUF_MAX);
-    kit_read(&text, dir, path);
-    CHECK_OK(omm_buf_append(&text, "", 1));
-    char *at = strstr((char *)text.data, from);
-    CHECK(at != NULL);
-    CHECK_OK(omm_buf_printf(&out, "%.*s%s%s", (int)(at - (char *)text.data), (char *)text.data, to,
-                            at + strlen(from)));
-    kit_write(dir, path, omm_buf_view(&out));
-    omm_buf_fini(&out);
-    omm_buf_fini(&text);
-}
-
 /* Verify; it must not pass, and its report must be plain text. */
 static void must_fail(const char *dir, const char *what) {
     omm_verify_report r;
@@ -81,7 +65,7 @@ static void terminal_escapes(void) {
             kit_read(&text, dir, cases[i].path);
             CHECK_OK(omm_buf_append(&text, "", 1));
             if (strstr((char *)text.data, cases[i].from)) {
-                replace(dir, cases[i].path, cases[i].from, cases[i].to);
+                kit_edit(dir, cases[i].path, NULL, cases[i].from, cases[i].to);
                 if (reseal && strncmp(cases[i].path, "manifest", 8) != 0 &&
                     strcmp(cases[i].path, "run.json") != 0)
                     kit_reseal(dir, &s_kit.bundle, false);

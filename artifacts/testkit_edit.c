@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#define BUF_MAX (1u << 20)
+#define BUF_MAX ((size_t)64 << 20)
 
 void kit_print(const omm_verify_report *r) {
     omm_buf text;
