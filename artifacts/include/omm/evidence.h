@@ -148,7 +148,8 @@ OMM_CHECKED omm_err omm_ledger_record_parse(omm_ledger_record *out, omm_bytes li
 
 /* In the order of the held-out file. */
 typedef struct omm_eval_record {
-    omm_digest item; /* BLAKE2b-256 of the item's line in the held-out file; of a text, of token ids */
+    omm_digest
+        item; /* BLAKE2b-256 of the item's line in the held-out file; of a text, of token ids */
     const char *client;
     const char *skill;
     double nll;      /* sum over learned tokens, nats */
