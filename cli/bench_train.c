@@ -193,7 +193,6 @@ static omm_err measure_steps(bench *b, bench_train_run *run, double token_flops)
         const double beside = (before + omm_peaks_fma(peaks, turn)) / 2.0;
         b->in_turns[i] = b->speeds[i] * token_flops / beside;
         run->fma_beside += beside / o->repeats;
-        omm_peaks_update(peaks, turn);
     }
     return OMM_OK;
 }

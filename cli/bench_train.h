@@ -3,8 +3,8 @@
  *
  * A step is one batch of `seq` learned tokens in one sequence, all seven targets adapted, AdamW:
  * forward, backward, update, as `train` does it.  For each number of threads: one step to warm up,
- * then `repeats` steps with multiply-adds before and after each, and a look at the peak (omm/peaks.h).
- * The text is made of letters at random, the same each time.
+ * then `repeats` steps with multiply-adds before and after each (omm/peaks.h), of which the best are the
+ * peak.  The text is made of letters at random, the same each time.
  *   FLOP of a token = 4 * parameters + 2 * those of layers that backward computes again
  *   share           = tokens/s * that / f32 peak
  *   share in turns  = the same of one step / mean of the multiply-adds beside it
