@@ -112,9 +112,9 @@ static inline size_t weights_columns_step(size_t m, size_t n) {
 /* omm_q8_rows.stride of so many rows; more rows have no smaller one. */
 size_t q8_stride(size_t rows);
 
-/* Tokens of a pass: about equal parts. */
-static inline size_t q8_tokens_step(size_t m) {
-    const size_t passes = (m + Q8_TOKENS - 1) / Q8_TOKENS;
+/* Tokens of a pass, `most` of them: about equal parts. */
+static inline size_t q8_tokens_step(size_t m, size_t most) {
+    const size_t passes = (m + most - 1) / most;
     return ((m + passes - 1) / passes + 11) / 12 * 12;
 }
 

@@ -35,6 +35,11 @@
 _Static_assert(FEW_STRIPS % Q8_STRIPS == 0 && FEW_STRIPS * OMM_STRIP % GEMM_NC == 0,
                "cuts of both");
 _Static_assert(Q8_FEW_STRIPS % FEW_STRIPS == 0, "cuts of both");
+/* Of many rows, strips of a task share more than is read: what is made of x for them.  So many, or fewer of which
+ * each worker gets this many tasks. */
+#define MANY_ROWS ((size_t)64)
+#define MANY_STRIPS ((size_t)8)
+#define MANY_PER_WORKER 8u
 #define WAIT_SPINS 4096u /* looks at z before a worker gives its processor to others */
 
 /* The linter does not see that an output stored in a job or cut is written through it. */
@@ -226,7 +231,13 @@ static size_t round_up(size_t n, size_t unit) {
 static size_t few_step(const few_cut *cut, size_t i, size_t bytes_of_task) {
     const size_t strips = cut->products[i].w->strips, bytes = strip_bytes(cut, i);
     OMM_ASSERT(bytes > 0);
-    const size_t step = divide_up(min_size(bytes_of_task, bytes * strips), bytes);
+    size_t step = divide_up(min_size(bytes_of_task, bytes * strips), bytes);
+    if (cut->m >= MANY_ROWS) {
+        const size_t each =
+            strips / ((size_t)cut->c->workers * MANY_PER_WORKER) / FEW_STRIPS * FEW_STRIPS;
+        const size_t least = min_size(each, MANY_STRIPS);
+        if (step < least) step = least;
+    }
     const size_t together = round_up(step, Q8_FEW_STRIPS);
     if (atomic_load_explicit(&kernels_strips_together, memory_order_relaxed) &&
         divide_up(strips, together) >= (size_t)cut->c->workers * FEW_TOGETHER_PER_WORKER)

@@ -375,12 +375,53 @@ static void q8_few_strips(float *y, const omm_q8_rows *x, const omm_matrix *w, s
 
 /* ---- many tokens: panels ---------------------------------------------------------------------- */
 
-/* Columns k0 .. k0 + Q8_COLUMNS of a strip, unpacked. */
+/* What a pass takes: columns of a block, tokens, and tiles of strips side by side. */
+typedef struct q8_pass {
+    size_t columns, tokens, tiles;
+} q8_pass;
+
+/* AVX2 without VNNI multiplies signed bytes as pairs of 16 bits: one product where bytes take a sign, a product of
+ * bytes and one of pairs.  Both sides are twice as wide then, so a pass has fewer columns and tokens; x is made
+ * wide for as many strips as the second cache lets sums wait for (decision 213). */
+SIMD_INLINE bool q8_paired(const omm_format format) {
+    return SIMD_Q8_PAIRS && q8_wide(format);
+}
+
+#define Q8_TILES_MAX ((size_t)(SIMD_Q8_PAIRS ? 8 : 2))
+
+static q8_pass q8_pass_of(omm_format format, size_t m) {
+    if (q8_paired(format)) {
+        const size_t tokens = Q8_TOKENS / 4;
+        return (q8_pass){Q8_COLUMNS / 2, q8_tokens_step(m, tokens), Q8_TILES_MAX};
+    }
+    return (q8_pass){Q8_COLUMNS, q8_tokens_step(m, Q8_TOKENS), 2};
+}
+
+/* Columns of a strip, unpacked: as many as a pass takes. */
 typedef struct q8_panel {
-    uint8_t q[Q8_COLUMNS * VL];       /* as q8_dot takes them */
+    uint8_t q[Q8_COLUMNS * VL];       /* as q8_dot takes them, or pairs */
     float scale[Q8_COLUMNS / VL][VL]; /* of each sub-block */
     float min[Q8_COLUMNS / VL][VL];
 } q8_panel;
+
+/* Group g of a chunk, for a panel. */
+SIMD_INLINE void q8_unpack_group(const omm_format format, uint8_t *q, const uint8_t *chunk,
+                                 const int g) {
+    const vi w = q8_group(format, chunk, g);
+#if SIMD_Q8_PAIRS
+    if (q8_paired(format)) {
+        vi_store(q + (ptrdiff_t)128 * g, vi_even_s8(w));
+        vi_store(q + (ptrdiff_t)128 * g + 64, vi_odd_s8(w));
+        return;
+    }
+#endif
+    vi_store(q + (ptrdiff_t)64 * g, w);
+}
+
+/* Bytes of 32 columns in a panel. */
+SIMD_INLINE size_t q8_chunk_bytes(const omm_format format) {
+    return (size_t)OMM_QUANT_BLOCK * VL * (q8_paired(format) ? 2 : 1);
+}
 
 SIMD_INLINE void q8_unpack(const omm_format format, q8_panel *out, const uint8_t *strip, size_t k0,
                            size_t kc) {
@@ -390,9 +431,8 @@ SIMD_INLINE void q8_unpack(const omm_format format, q8_panel *out, const uint8_t
     for (size_t k = 0; k < kc; k += OMM_QUANT_BLOCK) {
         const size_t c = k % l->block / OMM_QUANT_BLOCK;
         const uint8_t *chunk = block + quant_planes_at(l) + c * quant_chunk_bytes(l);
-        SIMD_UNROLL for (int g = 0; g < 8; g++) {
-            vi_store(out->q + k * VL + (size_t)g * 64, q8_group(format, chunk, g));
-        }
+        uint8_t *q = out->q + k / OMM_QUANT_BLOCK * q8_chunk_bytes(format);
+        SIMD_UNROLL for (int g = 0; g < 8; g++) q8_unpack_group(format, q, chunk, g);
         for (size_t h = 0; h < parts; h++) {
             const size_t j = k / OMM_QUANT_BLOCK * parts + h;
             vf scale, min;
@@ -428,6 +468,35 @@ static void q8_starts(const omm_format format, int32_t *out, const omm_q8_rows *
     }
 }
 
+/* Dwords of 32 columns of a token as pairs: those of even bytes, those of odd ones. */
+#define Q8_PAIRS 16
+#define Q8_PAIRS_AHEAD                                                                             \
+    ((ptrdiff_t)4 * SIMD_Q8_TOKENS * Q8_PAIRS) /* blocks ahead of what a tile reads */
+
+#if SIMD_Q8_PAIRS
+/* out[tokens / SIMD_Q8_TOKENS][blocks][SIMD_Q8_TOKENS][Q8_PAIRS], as tiles read it: what q8_paired multiplies, of
+ * `count` tokens from m on, columns k0 .. k0 + kc. */
+static void q8_pairs(int32_t *out, const omm_q8_rows *x, size_t m, size_t count, size_t k0,
+                     size_t kc) {
+    const size_t blocks = kc / OMM_QUANT_BLOCK;
+    for (size_t b = 0; b < blocks; b++)
+        for (size_t t = 0; t < count; t++) {
+            const size_t group = t / SIMD_Q8_TOKENS, in_group = t % SIMD_Q8_TOKENS;
+            const size_t at = (k0 / OMM_QUANT_BLOCK + b) * x->stride + m + t;
+            int32_t *to = out + ((group * blocks + b) * SIMD_Q8_TOKENS + in_group) * Q8_PAIRS;
+            vi_store_pairs(to, x->q + at * OMM_QUANT_BLOCK);
+        }
+}
+#else
+#define q8_pairs(...) ((void)0)
+#endif
+
+/* Where those of token t are, which begins a tile. */
+static const int32_t *q8_pairs_at(const int32_t *pairs, size_t kc, size_t t) {
+    const size_t group = SIMD_Q8_TOKENS * kc / OMM_QUANT_BLOCK * Q8_PAIRS;
+    return pairs + t / SIMD_Q8_TOKENS * group + t % SIMD_Q8_TOKENS * Q8_PAIRS;
+}
+
 /* A tile: SIMD_Q8_STRIPS strips from one whose first row is y[0], and a few tokens from m on.  Between
  * blocks of columns its sums lie tile by tile in scratch: in y, tokens of a power of two of rows would
  * share one set of a cache. */
@@ -438,6 +507,7 @@ typedef struct q8_tile {
     const q8_panel *w;
     const int32_t *starts; /* [sub-blocks][Q8_STARTS], at token m */
     int bias;              /* where starts do not lie apart */
+    const int32_t *pairs;  /* of q8_pairs, at token m */
     const omm_q8_rows *x;
     size_t m, k0, kc;
     bool first, last; /* block of columns */
@@ -445,14 +515,14 @@ typedef struct q8_tile {
 
 #define Q8_TILE_ROWS ((size_t)SIMD_Q8_STRIPS * VL)
 
-/* Strips that share starts: so many tiles side by side. */
-#define Q8_TILES ((size_t)2)
-#define Q8_GROUP (Q8_TILES * SIMD_Q8_STRIPS)
-
 typedef struct q8_work {
-    q8_panel panels[Q8_GROUP];
-    int32_t starts[Q8_COLUMNS / VL * Q8_STARTS];
-    float sums[Q8_TILES][Q8_TOKENS * Q8_TILE_ROWS];
+    q8_panel panels[Q8_TILES_MAX * SIMD_Q8_STRIPS];
+    /* Formats have the one or the other. */
+    union {
+        int32_t starts[Q8_COLUMNS / VL * Q8_STARTS];
+        int32_t pairs[Q8_COLUMNS / 2 / OMM_QUANT_BLOCK * (Q8_TOKENS / 4) * Q8_PAIRS];
+    } x;
+    float sums[2 * Q8_TOKENS * Q8_TILE_ROWS]; /* [tiles][tokens][Q8_TILE_ROWS] */
 } q8_work;
 
 _Static_assert(sizeof(q8_work) <= WORK_FLOATS * sizeof(float), "scratch");
@@ -493,30 +563,10 @@ SIMD_INLINE void q8_tile_ahead(const int nt, const omm_q8_rows *x, size_t at) {
     }
 }
 
-/* The same where sums of 16 bits hold one product: the next token's waits for no register that way. */
-SIMD_INLINE void q8_tile_dots_apart(const omm_format format, const int nt, const int groups,
-                                    q8_ints dot, const q8_panel *w, size_t at, const int8_t *x) {
-    SIMD_UNROLL for (int g = 0; g < groups; g++) {
-        vi wv[SIMD_Q8_STRIPS];
-        Q8_EACH_STRIP wv[s] = vi_load(w[s].q + (at + (size_t)g) * 64);
-        Q8_EACH_TOKEN {
-            const int8_t *four = x + (ptrdiff_t)t * (int)OMM_QUANT_BLOCK + (ptrdiff_t)4 * g;
-            Q8_EACH_STRIP {
-                const vq p = q8_dot_at(format, vq_open(dot[s][t]), wv[s], four);
-                dot[s][t] = vq_close_now(dot[s][t], p);
-            }
-        }
-    }
-}
-
 /* dot += groups of w at `at` (in panels that lie side by side) times x, tokens 32 bytes apart. */
 SIMD_INLINE void q8_tile_dots(const omm_format format, const int nt, const int groups, q8_ints dot,
                               const q8_panel *w, size_t at, const int8_t *x) {
     const int span = q8_span(format) < groups ? q8_span(format) : groups;
-    if (span == 1) {
-        q8_tile_dots_apart(format, nt, groups, dot, w, at, x);
-        return;
-    }
     SIMD_UNROLL for (int g = 0; g < groups; g += span) {
         vq p[SIMD_Q8_STRIPS][SIMD_Q8_TOKENS];
         Q8_EACH_STRIP Q8_EACH_TOKEN p[s][t] = vq_open(dot[s][t]);
@@ -532,6 +582,25 @@ SIMD_INLINE void q8_tile_dots(const omm_format format, const int nt, const int g
         Q8_EACH_STRIP Q8_EACH_TOKEN dot[s][t] = vq_close(dot[s][t], p[s][t]);
     }
 }
+
+#if SIMD_Q8_PAIRS
+/* dot += 32 columns of w times x, both as pairs.  Asks for x of the next tile. */
+SIMD_INLINE void q8_tile_pairs(const int nt, q8_ints dot, const uint8_t *w, const int32_t *x) {
+    const int32_t *ahead = x + Q8_PAIRS_AHEAD;
+    Q8_EACH_TOKEN {
+        SIMD_PREFETCH_NEAR(ahead + (ptrdiff_t)t * Q8_PAIRS);
+    }
+    SIMD_UNROLL for (int g = 0; g < 16; g++) {
+        const vi wv = vi_load(w + (ptrdiff_t)64 * g);
+        Q8_EACH_TOKEN {
+            const vi xv = vi_set1(x[(ptrdiff_t)t * Q8_PAIRS + (ptrdiff_t)(g % 2) * 8 + g / 2]);
+            dot[0][t] = vi_dot_s16_now(dot[0][t], wv, xv);
+        }
+    }
+}
+#else
+#define q8_tile_pairs(...) ((void)0)
+#endif
 
 /* acc = fma(dot * scale, d_x, acc) for sub-block j. */
 SIMD_INLINE void q8_tile_scale(const int nt, q8_floats acc, const q8_ints dot, const q8_tile *tile,
@@ -570,7 +639,7 @@ SIMD_INLINE void q8_tile_of(const omm_format format, const int nt, const q8_tile
     q8_tile_load(nt, acc, tile);
     for (size_t b = 0; b < tile->kc / OMM_QUANT_BLOCK; b++) {
         const size_t at = (tile->k0 / OMM_QUANT_BLOCK + b) * x->stride + tile->m;
-        q8_tile_ahead(nt, x, at);
+        if (!q8_paired(format)) q8_tile_ahead(nt, x, at);
         SIMD_UNROLL for (int h = 0; h < parts; h++) {
             const size_t j = b * (size_t)parts + (size_t)h;
             q8_ints dot;
@@ -578,8 +647,12 @@ SIMD_INLINE void q8_tile_of(const omm_format format, const int nt, const q8_tile
                 const vi start = q8_tile_start(format, tile, j, h, at, (size_t)t);
                 Q8_EACH_STRIP dot[s][t] = start;
             }
-            q8_tile_dots(format, nt, groups, dot, tile->w, j * (size_t)groups,
-                         x->q + at * OMM_QUANT_BLOCK + (ptrdiff_t)h * 16);
+            if (q8_paired(format))
+                q8_tile_pairs(nt, dot, tile->w->q + b * q8_chunk_bytes(format),
+                              tile->pairs + b * SIMD_Q8_TOKENS * Q8_PAIRS);
+            else
+                q8_tile_dots(format, nt, groups, dot, tile->w, j * (size_t)groups,
+                             x->q + at * OMM_QUANT_BLOCK + (ptrdiff_t)h * 16);
             q8_tile_scale(nt, acc, dot, tile, j, at);
             if (QUANT_LAYOUT[format].has_min) q8_tile_minima(format, nt, acc, tile, j, at, h);
         }
@@ -662,10 +735,10 @@ typedef struct q8_next {
     size_t bytes, strip_bytes, strips; /* bytes: of one strip's columns */
 } q8_next;
 
-/* Columns from k on of strips s and those beside it, as many as a tile has; none from s1 on. */
-static q8_next q8_next_of(const omm_matrix *w, size_t k, size_t s, size_t s1) {
+/* Columns from k on, `most` of them, of strips s and those beside it, as many as a tile has; none from s1 on. */
+static q8_next q8_next_of(const omm_matrix *w, size_t most, size_t k, size_t s, size_t s1) {
     const quant_layout *l = &QUANT_LAYOUT[w->format];
-    const size_t columns = min_size(Q8_COLUMNS, w->cols - k);
+    const size_t columns = min_size(most, w->cols - k);
     if (s >= s1) return (q8_next){0};
     return (q8_next){.at = w->data + s * w->strip_bytes + k / l->block * quant_block_bytes(l),
                      .bytes = columns / l->block * quant_block_bytes(l),
@@ -680,15 +753,17 @@ static void q8_next_ask(const q8_next *next, size_t done, size_t bytes) {
             SIMD_PREFETCH(next->at + i * next->strip_bytes + line);
 }
 
-/* Tokens m0 .. m1 of one block of columns; y, sums and starts of the tile are those of token m0. */
+/* Tokens m0 .. m1 of one block of columns; y, sums, starts and pairs of the tile are those of token m0. */
 static void q8_tokens(const q8_tiles *tiles, q8_tile tile, const q8_next *next, size_t m0,
                       size_t m1) {
     const size_t count = (m1 - m0) / SIMD_Q8_TOKENS;
     const size_t step = count ? (next->bytes / count + 63) / 64 * 64 : 0;
+    const int32_t *pairs = tile.pairs;
     size_t done = 0;
     for (size_t m = m0, nt = 0; m < m1; m += nt) {
         const size_t left = m1 - m;
         tile.m = m;
+        tile.pairs = q8_pairs_at(pairs, tile.kc, m - m0);
         if (done < next->bytes) q8_next_ask(next, done, step);
         done += step;
         if (left >= SIMD_Q8_TOKENS) {
@@ -710,23 +785,25 @@ static void q8_tokens(const q8_tiles *tiles, q8_tile tile, const q8_next *next, 
     }
 }
 
-/* Tokens m0 .. m1 (at most Q8_TOKENS) of strips s .. s + count (at most Q8_GROUP), after which those up to s1 come. */
-static void q8_strips(q8_tile tile, float *y, const omm_matrix *w, q8_work *work, size_t m0,
-                      size_t m1, size_t s, size_t count, size_t s1) {
+/* Tokens m0 .. m1 (of a pass) of strips s .. s + count (its tiles, at most), after which those up to s1 come. */
+static void q8_strips(q8_tile tile, float *y, const omm_matrix *w, const q8_pass *pass,
+                      q8_work *work, size_t m0, size_t m1, size_t s, size_t count, size_t s1) {
     const q8_format *format = &s_q8_formats[w->format];
     const size_t end = min_size((s + count) * VL, w->rows);
     for (tile.k0 = 0; tile.k0 < w->cols; tile.k0 += tile.kc) {
-        tile.kc = min_size(Q8_COLUMNS, w->cols - tile.k0);
+        tile.kc = min_size(pass->columns, w->cols - tile.k0);
         tile.first = tile.k0 == 0;
         tile.last = tile.k0 + tile.kc == w->cols;
         for (size_t i = 0; i < count; i++)
             format->unpack(&work->panels[i], w->data + (s + i) * w->strip_bytes, tile.k0, tile.kc);
-        q8_starts(w->format, work->starts, tile.x, m0, m1 - m0, tile.k0, tile.kc);
+        q8_starts(w->format, work->x.starts, tile.x, m0, m1 - m0, tile.k0, tile.kc);
+        if (q8_paired(w->format)) q8_pairs(work->x.pairs, tile.x, m0, m1 - m0, tile.k0, tile.kc);
         for (size_t i = 0; i < count; i += SIMD_Q8_STRIPS) {
-            const q8_next next = tile.last ? q8_next_of(w, 0, s + count + i, s1)
-                                           : q8_next_of(w, tile.k0 + tile.kc, s + i, s + count);
+            const q8_next next =
+                tile.last ? q8_next_of(w, pass->columns, 0, s + count + i, s1)
+                          : q8_next_of(w, pass->columns, tile.k0 + tile.kc, s + i, s + count);
             tile.w = work->panels + i;
-            tile.sums = work->sums[i / SIMD_Q8_STRIPS];
+            tile.sums = work->sums + i / SIMD_Q8_STRIPS * pass->tokens * Q8_TILE_ROWS;
             tile.y = y + m0 * w->rows + (s + i) * VL;
             tile.rows = end - (s + i) * VL;
             q8_tokens(format->tiles, tile, &next, m0, m1);
@@ -741,11 +818,15 @@ static void kernel_q8_linear(float *y, const omm_q8_rows *x, const omm_matrix *w
         q8_few_strips(y, x, w, m0, m1, s0, s1);
         return;
     }
-    const size_t step = q8_tokens_step(m1 - m0);
-    const q8_tile tile = {
-        .ldy = w->rows, .starts = work->starts, .bias = q8_bias(w->format), .x = x};
-    for (size_t m = m0; m < m1; m += step)
-        for (size_t s = s0; s < s1; s += Q8_GROUP)
-            q8_strips(tile, y, w, work, m, min_size(m + step, m1), s, min_size(Q8_GROUP, s1 - s),
-                      s1);
+    const q8_pass pass = q8_pass_of(w->format, m1 - m0);
+    const size_t group = pass.tiles * SIMD_Q8_STRIPS;
+    const q8_tile tile = {.ldy = w->rows,
+                          .starts = work->x.starts,
+                          .bias = q8_bias(w->format),
+                          .pairs = work->x.pairs,
+                          .x = x};
+    for (size_t m = m0; m < m1; m += pass.tokens)
+        for (size_t s = s0; s < s1; s += group)
+            q8_strips(tile, y, w, &pass, work, m, min_size(m + pass.tokens, m1), s,
+                      min_size(group, s1 - s), s1);
 }

@@ -17,6 +17,7 @@
  *   vq_dot_u8, vq_dot_s8   lane l += sum over j < 4 of (byte j of w's lane l) * (byte j of x's),
  *                          x in -127 .. 127, w unsigned and below 128, or signed after vi_s8
  *   A vq may hold 16-bit sums: at most SIMD_SPAN(w's largest byte) dots between open and close.
+ * Where SIMD_Q8_PAIRS, many of the same signed bytes go faster as pairs of 16 bits (vi_even_s8, vi_odd_s8).
  *
  * One header for each instruction set has the operations, all with the same names:
  *
@@ -96,11 +97,8 @@ SIMD_INLINE vf vf_fma_at(const float *a, vf b, vf c) {
     return vf_fma(vf_set1(*a), b, c);
 }
 #endif
-/* vq_close where each product is closed before the next one is opened. */
-#ifndef SIMD_CLOSES_NOW
-SIMD_INLINE vi vq_close_now(vi acc, vq p) {
-    return vq_close(acc, p);
-}
+#ifndef SIMD_Q8_PAIRS
+#define SIMD_Q8_PAIRS 0
 #endif
 /* acc[l] += sum over j < 4 of (byte j of w's lane l, below 128) * byte j of x, signed. */
 SIMD_INLINE vi vi_dot_u4(vi acc, vi w, int32_t x) {

@@ -219,10 +219,26 @@ SIMD_INLINE vq vq_dot_s8(vq p, vi w, vi x) {
 SIMD_INLINE vi vq_close(vi acc, vq p) {
     return vi_dot_s16(acc, p, (vi){_mm256_set1_epi16(1), _mm256_set1_epi16(1)});
 }
-#define SIMD_CLOSES_NOW 1
+/* Signed bytes as pairs of 16 bits, which one product takes (vi_dot_s16): bytes 0 and 2 of each lane, bytes 1 and 3. */
+#define SIMD_Q8_PAIRS 1
+SIMD_INLINE __m256i simd_even_s8(__m256i v) {
+    return _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8);
+}
+SIMD_INLINE vi vi_even_s8(vi w) {
+    return (vi){simd_even_s8(w.a), simd_even_s8(w.b)};
+}
+SIMD_INLINE vi vi_odd_s8(vi w) {
+    return (vi){_mm256_srai_epi16(w.a, 8), _mm256_srai_epi16(w.b, 8)};
+}
+/* Of 32 bytes: the eight even pairs, the eight odd ones. */
+SIMD_INLINE void vi_store_pairs(int32_t out[16], const int8_t *x) {
+    const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)x);
+    _mm256_storeu_si256((__m256i *)(void *)out, simd_even_s8(v));
+    _mm256_storeu_si256((__m256i *)(void *)(out + 8), _mm256_srai_epi16(v, 8));
+}
 /* For the same reason as in vq_dot_u8. */
-SIMD_INLINE vi vq_close_now(vi acc, vq p) {
-    acc = vq_close(acc, p);
+SIMD_INLINE vi vi_dot_s16_now(vi acc, vi w, vi x) {
+    acc = vi_dot_s16(acc, w, x);
     __asm__("" : "+x"(acc.a), "+x"(acc.b));
     return acc;
 }
