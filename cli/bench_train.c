@@ -26,10 +26,11 @@ typedef struct bench {
     omm_tokenizer *tokenizer;
     omm_dataset *data;
     omm_recipe recipe;
-    double *speeds, *in_turns; /* [repeats] each, one block */
-    /* Of one run: */
-    bench_processors processors;
+    bench_processors processors[BENCH_THREAD_COUNTS_MAX]; /* [run_count] */
+    omm_compute c; /* the trainer's: scratch for the most threads, the pool of who has the turn */
+    omm_train_watch watch; /* of one step */
     omm_trainer *trainer;
+    double *figures; /* [run_count][3][repeats] */
 } bench;
 
 /* ---- model and text -------------------------------------------------------------------------- */
@@ -99,7 +100,7 @@ static void make_recipe(bench *b) {
     b->recipe = omm_recipe_default();
     b->recipe.rank = b->o->rank;
     b->recipe.alpha = 2.0f * (float)b->o->rank;
-    b->recipe.steps = 1 + b->o->bench->repeats;
+    b->recipe.steps = b->o->bench->thread_counts * (1 + b->o->bench->repeats);
     b->recipe.batch_tokens = b->recipe.micro_tokens = b->recipe.seq_max = b->o->seq + 1;
     b->recipe.learning_rate = 1e-4f;
     b->recipe.warmup_steps = 1;
@@ -156,44 +157,87 @@ static void describe(bench_train_result *r, const bench *b) {
                                  (b->model.lora_shape.d_in[t] + b->model.lora_shape.d_out[t]);
 }
 
-/* ---- one number of threads ------------------------------------------------------------------- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
-static omm_err open_run(bench *b, bench_train_run *run, const bench_train_result *r) {
+/* Processors for every number of threads, and one trainer, which has room for the most of them. */
+static omm_err open_all(bench *b, const bench_train_result *r) {
+    unsigned most = 0;
+    for (unsigned i = 0; i < r->run_count; i++) {
+        bench_processors *p = &b->processors[i];
+        OMM_TRY(bench_processors_open(p, r->runs[i].threads, r->isa));
+        if (p->c.workers > b->processors[most].c.workers) most = i;
+    }
+    OMM_TRY(omm_compute_init(&b->c, b->processors[most].pool, r->isa));
     const omm_trainer_options options = {.model = &b->model,
                                          .data = b->data,
                                          .recipe = &b->recipe,
-                                         .compute = &b->processors.c,
+                                         .compute = &b->c,
                                          .seed = omm_seed_from_u64(1),
                                          .checkpoint_layers = r->checkpoint_layers,
-                                         .watch = &run->watch};
-    OMM_TRY(bench_processors_open(&b->processors, run->threads, r->isa));
+                                         .watch = &b->watch};
     return omm_trainer_open(&b->trainer, &options);
 }
 
-static void close_run(bench *b) {
+static void close_all(bench *b, const bench_train_result *r) {
     omm_trainer_close(b->trainer);
-    bench_processors_close(&b->processors);
-    b->trainer = NULL;
+    omm_compute_fini(&b->c);
+    for (unsigned i = 0; i < r->run_count; i++) bench_processors_close(&b->processors[i]);
 }
 
-static omm_err measure_steps(bench *b, bench_train_run *run, double token_flops) {
+/* A step by the threads of `run`: its seconds; the watch has its parts. */
+static omm_err step_by(bench *b, unsigned run, double *seconds, omm_step_report *report) {
+    const bench_processors *p = &b->processors[run];
+    b->c.pool = p->pool;
+    b->c.workers = p->c.workers;
+    omm_train_watch_start(&b->watch, p->pool);
+    const uint64_t start = omm_measure_ns();
+    const omm_err err = omm_trainer_step(b->trainer, report);
+    *seconds = (double)(omm_measure_ns() - start) * 1e-9;
+    return err;
+}
+
+/* Figures of `run`: tokens per second, shares in turns, speeds over those of the first run. */
+typedef enum figure { FIGURE_SPEED, FIGURE_IN_TURNS, FIGURE_OVER_FIRST, FIGURES } figure;
+
+static double *figures_of(const bench *b, unsigned run, figure which) {
+    return b->figures + ((size_t)run * FIGURES + which) * b->o->bench->repeats;
+}
+
+static omm_err measure_step(bench *b, bench_train_run *run, unsigned i, uint32_t repeat,
+                            double token_flops) {
     const bench_options *o = b->o->bench;
-    for (uint32_t i = 0; i < o->repeats; i++) {
-        omm_step_report report;
-        omm_peaks *peaks = &b->processors.peaks;
-        const double turn = o->peak_seconds / o->repeats;
-        const double before = turn > 0.0 ? omm_peaks_fma(peaks, turn) : 0.0;
-        const uint64_t start = omm_measure_ns();
-        OMM_TRY(omm_trainer_step(b->trainer, &report));
-        const double seconds = (double)(omm_measure_ns() - start) * 1e-9;
-        run->seconds += seconds;
-        b->speeds[i] = (double)report.learned / seconds;
-        b->in_turns[i] = 0.0;
-        if (turn <= 0.0) continue;
-        const double beside = (before + omm_peaks_fma(peaks, turn)) / 2.0;
-        b->in_turns[i] = b->speeds[i] * token_flops / beside;
-        run->fma_beside += beside / o->repeats;
+    const double turn = o->peak_seconds / o->repeats;
+    omm_peaks *peaks = &b->processors[i].peaks;
+    omm_step_report report;
+    double seconds = 0.0;
+    const double before = turn > 0.0 ? omm_peaks_fma(peaks, turn) : 0.0;
+    OMM_TRY(step_by(b, i, &seconds, &report));
+    const double speed = (double)report.learned / seconds;
+    run->seconds += seconds;
+    for (unsigned part = 0; part < OMM_TRAIN_PART_COUNT; part++) {
+        run->watch.ns[part] += b->watch.ns[part];
+        run->watch.work_ns[part] += b->watch.work_ns[part];
     }
+    figures_of(b, i, FIGURE_SPEED)[repeat] = speed;
+    if (turn <= 0.0) return OMM_OK;
+    const double beside = (before + omm_peaks_fma(peaks, turn)) / 2.0;
+    figures_of(b, i, FIGURE_IN_TURNS)[repeat] = speed * token_flops / beside;
+    run->fma_beside += beside / o->repeats;
+    return OMM_OK;
+}
+
+/* All numbers of threads in turns, forwards and backwards: what else the machine does meets all of them. */
+static omm_err measure_steps(bench *b, bench_train_result *r, double token_flops) {
+    const uint32_t repeats = b->o->bench->repeats;
+    for (uint32_t repeat = 0; repeat < repeats; repeat++)
+        for (unsigned n = 0; n < r->run_count; n++) {
+            const unsigned i = repeat % 2 == 0 ? n : r->run_count - 1 - n;
+            OMM_TRY(measure_step(b, &r->runs[i], i, repeat, token_flops));
+        }
+    for (unsigned i = 0; i < r->run_count; i++)
+        for (uint32_t repeat = 0; repeat < repeats; repeat++)
+            figures_of(b, i, FIGURE_OVER_FIRST)[repeat] =
+                figures_of(b, i, FIGURE_SPEED)[repeat] / figures_of(b, 0, FIGURE_SPEED)[repeat];
     return OMM_OK;
 }
 
@@ -201,24 +245,29 @@ static double rate(double token_flops, double tokens, uint64_t ns) {
     return ns > 0 ? token_flops * tokens * 1e9 / (double)ns : 0.0;
 }
 
-static omm_err measure_run(bench_train_result *r, bench_train_run *run, bench *b) {
+static void sum_up(bench_train_run *run, const bench *b, unsigned i, const flops *f) {
+    const uint32_t repeats = b->o->bench->repeats;
+    const double tokens = (double)b->o->seq * repeats;
+    run->over_first = bench_spread_of(figures_of(b, i, FIGURE_OVER_FIRST), repeats);
+    run->speed = bench_spread_of(figures_of(b, i, FIGURE_SPEED), repeats);
+    run->in_turns = bench_spread_of(figures_of(b, i, FIGURE_IN_TURNS), repeats);
+    run->fma_flops = b->processors[i].peaks.fma_flops;
+    run->forward = rate(f->forward, tokens, run->watch.ns[OMM_TRAIN_FORWARD]);
+    run->backward = rate(f->backward, tokens, run->watch.ns[OMM_TRAIN_BACKWARD]);
+}
+
+static omm_err measure_runs(bench_train_result *r, bench *b) {
     const flops f = flops_of(b, r->checkpoint_layers);
-    const double tokens = (double)b->o->seq * b->o->bench->repeats;
-    const uint64_t before = run == r->runs ? 0 : omm_memory_peak(); /* the first loaded the model */
-    OMM_TRY(open_run(b, run, r));
-    OMM_TRY(omm_trainer_step(b->trainer, NULL));
-    run->memory_peak_bytes = bench_memory_peak(before);
-    if (run->memory_peak_bytes > r->memory_peak_bytes)
-        r->memory_peak_bytes = run->memory_peak_bytes;
-    if (b->o->bench->peak_seconds > 0.0)
-        OMM_TRY(omm_peaks_open(&b->processors.peaks, &b->processors.c, PEAK_BUFFER_BYTES));
-    omm_train_watch_start(&run->watch, b->processors.pool);
-    OMM_TRY(measure_steps(b, run, f.step));
-    run->speed = bench_spread_of(b->speeds, b->o->bench->repeats);
-    run->in_turns = bench_spread_of(b->in_turns, b->o->bench->repeats);
-    run->fma_flops = b->processors.peaks.fma_flops;
-    run->forward = rate(f.forward, tokens, run->watch.ns[OMM_TRAIN_FORWARD]);
-    run->backward = rate(f.backward, tokens, run->watch.ns[OMM_TRAIN_BACKWARD]);
+    double seconds = 0.0;
+    for (unsigned i = 0; i < r->run_count; i++) /* to warm up */
+        OMM_TRY(step_by(b, i, &seconds, NULL));
+    r->memory_peak_bytes = bench_memory_peak(0);
+    for (unsigned i = 0; i < r->run_count && b->o->bench->peak_seconds > 0.0; i++) {
+        bench_processors *p = &b->processors[i];
+        OMM_TRY(omm_peaks_open(&p->peaks, &p->c, PEAK_BUFFER_BYTES));
+    }
+    OMM_TRY(measure_steps(b, r, f.step));
+    for (unsigned i = 0; i < r->run_count; i++) sum_up(&r->runs[i], b, i, &f);
     return OMM_OK;
 }
 
@@ -229,24 +278,21 @@ static omm_err measure_all(bench_train_result *r, bench *b) {
     make_recipe(b);
     OMM_TRY(make_data(b));
     describe(r, b);
-    b->speeds = (double *)omm_alloc((size_t)2 * o->repeats, sizeof *b->speeds);
-    if (!b->speeds) return omm_raise(OMM_ERR_NOMEM, "no memory to measure %u repeats", o->repeats);
-    b->in_turns = b->speeds + o->repeats;
     r->run_count = o->thread_counts;
-    for (unsigned i = 0; i < r->run_count; i++) {
-        r->runs[i].threads = o->threads[i];
-        omm_err err = measure_run(r, &r->runs[i], b);
-        close_run(b);
-        OMM_TRY(err);
-    }
-    return OMM_OK;
+    for (unsigned i = 0; i < r->run_count; i++) r->runs[i].threads = o->threads[i];
+    b->figures = (double *)omm_alloc((size_t)r->run_count * FIGURES * o->repeats, sizeof(double));
+    if (!b->figures) return omm_raise(OMM_ERR_NOMEM, "no memory to measure %u repeats", o->repeats);
+    omm_err err = open_all(b, r);
+    if (err == OMM_OK) err = measure_runs(r, b);
+    close_all(b, r);
+    return err;
 }
 
 omm_err bench_train_measure(bench_train_result *out, const bench_train_options *options) {
     bench b = {.o = options};
     *out = (bench_train_result){0};
     omm_err err = measure_all(out, &b);
-    omm_free(b.speeds);
+    omm_free(b.figures);
     omm_dataset_close(b.data);
     omm_tokenizer_close(b.tokenizer);
     omm_model_fini(&b.model);

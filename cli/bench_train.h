@@ -2,9 +2,9 @@
  * machine's f32 peak that is.
  *
  * A step is one batch of `seq` learned tokens in one sequence, all seven targets adapted, AdamW:
- * forward, backward, update, as `train` does it.  For each number of threads: one step to warm up,
- * then `repeats` steps with multiply-adds before and after each (omm/peaks.h), of which the best are the
- * peak.  The text is made of letters at random, the same each time.
+ * forward, backward, update, as `train` does it.  One step of each number of threads to warm up, then
+ * `repeats` of each in turns with multiply-adds before and after each (omm/peaks.h), of which the best are
+ * the peak.  The text is made of letters at random, the same each time.
  *   FLOP of a token = 4 * parameters + 2 * those of layers that backward computes again
  *   share           = tokens/s * that / f32 peak
  *   share in turns  = the same of one step / mean of the multiply-adds beside it
@@ -33,10 +33,10 @@ typedef struct bench_train_run {
     bench_spread speed; /* tokens per second */
     double seconds;     /* of all steps but the first, and of their parts: */
     omm_train_watch watch;
-    uint64_t memory_peak_bytes; /* of the first: loading included; 0: not known here */
-    double fma_flops;           /* 0: not measured */
-    double fma_beside;          /* mean of all that was beside the steps */
-    bench_spread in_turns;      /* shares */
+    bench_spread over_first; /* speed over that of the first number of threads, turn by turn */
+    double fma_flops;        /* 0: not measured */
+    double fma_beside;       /* mean of all that was beside the steps */
+    bench_spread in_turns;   /* shares */
     double forward,
         backward; /* FLOP per second of the layers' products, medians of no step: means */
 } bench_train_run;
@@ -47,7 +47,7 @@ typedef struct bench_train_result {
     uint64_t parameters, adapter_parameters;
     double token_flops;
     uint32_t layers, checkpoint_layers;
-    uint64_t memory_peak_bytes; /* the most of all runs, loading included; 0: not known here */
+    uint64_t memory_peak_bytes; /* with the most threads, loading included; 0: not known here */
     unsigned run_count;
     bench_train_run runs[BENCH_THREAD_COUNTS_MAX]; /* [run_count] */
 } bench_train_result;

@@ -22,6 +22,16 @@ static double idle_share(const bench_train_run *run, unsigned part) {
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
+/* With what the machine gave so many threads beside the steps: neighbours leave two processors less than twice one. */
+static void print_over_first(const bench_train_result *r, const bench_train_run *run) {
+    const bench_train_run *first = &r->runs[0];
+    printf("\n  %.2f x the speed of %u thread%s, in turns (%.2f .. %.2f)", run->over_first.median,
+           first->threads, first->threads > 1 ? "s" : "", run->over_first.min, run->over_first.max);
+    if (run->fma_beside > 0.0)
+        printf("; the multiply-adds beside them %.2f x",
+               bench_share(run->fma_beside, first->fma_beside));
+}
+
 static void print_run(const bench_train_result *r, const bench_train_run *run,
                       const bench_train_options *o) {
     const bench_spread *s = &run->speed;
@@ -34,6 +44,7 @@ static void print_run(const bench_train_result *r, const bench_train_run *run,
                "fma peak",
                step_flops(r, run) * 1e-9, run->in_turns.median, run->in_turns.min,
                run->in_turns.max, bench_share(step_flops(r, run), run->fma_flops));
+    if (run != r->runs) print_over_first(r, run);
     printf("\n  products of the layers: forward %.0f GFLOP/s, backward %.0f", run->forward * 1e-9,
            run->backward * 1e-9);
     if (run->fma_flops > 0.0)
@@ -81,8 +92,8 @@ static json_t *json_run(const bench_train_result *r, const bench_train_run *run,
         json_object_set_new(idle, part, json_real(idle_share(run, i)));
     }
     json_object_set_new(parts, "other", json_real(other_seconds(run) / o->bench->repeats));
-    json_t *j = json_pack("{s:i, s:I, s:o, s:f, s:f, s:f, s:o, s:o}", "threads", (int)run->threads,
-                          "memory_peak_bytes", (json_int_t)run->memory_peak_bytes,
+    json_t *j = json_pack("{s:i, s:o, s:o, s:f, s:f, s:f, s:o, s:o}", "threads", (int)run->threads,
+                          "speed_over_first", bench_spread_json(&run->over_first),
                           "tokens_per_second", bench_spread_json(&run->speed), "flops",
                           step_flops(r, run), "forward_flops", run->forward, "backward_flops",
                           run->backward, "seconds_by_part", parts, "idle_share_by_part", idle);
@@ -101,7 +112,7 @@ omm_err bench_train_print_json(const bench_train_result *r, const bench_train_op
         json_array_append_new(runs, json_run(r, &r->runs[i], o));
     json_t *report = json_pack(
         "{s:i, s:o, s:s, s:I, s:I, s:i, s:i, s:i, s:i, s:f, s:I, s:s, s:s, s:i, s:o}",
-        "schema_version", 1, "model", omm_json_text(o->bench->model), "architecture",
+        "schema_version", 2, "model", omm_json_text(o->bench->model), "architecture",
         r->architecture, "parameters", (json_int_t)r->parameters, "adapter_parameters",
         (json_int_t)r->adapter_parameters, "seq", (int)o->seq, "rank", (int)o->rank, "layers",
         (int)r->layers, "checkpoint_layers", (int)r->checkpoint_layers, "flop_per_token",

@@ -1063,7 +1063,13 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
             failures.append(f"bench --train: threads without work: {one}")
         if any(parts[p] == 0 for p in parts if p != "other") or parts["other"] > mean / 2:
             failures.append(f"bench --train: {parts}")
+    first, second = (one["speed_over_first"] for one in report["train"])
+    speeds = [one["tokens_per_second"] for one in report["train"]]
+    least, most = speeds[1]["min"] / speeds[0]["max"], speeds[1]["max"] / speeds[0]["min"]
+    if set(first.values()) != {1.0} or not least * 0.9999 <= second["min"] <= second["median"] <= second["max"] <= most * 1.0001:
+        failures.append(f"bench --train: speeds in turns, {first} and {second} of {speeds}")
     expect([*train, "-r", "1", "--peak-seconds", "0"], 0, r"(?s)0 of 2 layers.*step.*tokens/s.*time: forward", "stdout")
+    expect([*train, "-t", "1,2", "-r", "1", "--peak-seconds", "0"], 0, r"(?s)1 thread\n.*2 threads\n.*[0-9.]+ x the speed of 1 thread, in turns \(", "stdout")
     quantised = folder / "bench-q8.gguf"
     run("quantize", MODEL, quantised, "Q8_0")
     train[train.index("-m") + 1] = quantised

@@ -136,8 +136,9 @@ class Bench:
         self.row(f"{name}: a LoRA step, of the f32 multiply-adds beside it", last["share_of_fma_in_turns"]["median"], STEP[shape == BIG], False, "x",
                  command, last["share_of_fma"])
         if t == 2:
-            speeds = [one["tokens_per_second"]["median"] for one in got]
-            self.row(f"{name}: of one thread's speed", speeds[1] / speeds[0], 1.85, False, "x", command)
+            over = last["speed_over_first"]["median"]
+            given = last["fma_beside_flops"] / got[0]["fma_beside_flops"]
+            self.row(f"{name}: of one thread's speed, in turns", over, 1.85, False, "x", f"{command}; multiply-adds beside them {given:.2f} x")
 
     def train_memory(self, shape):
         kind, bound = TRAINED[shape == BIG]
