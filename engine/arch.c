@@ -51,12 +51,31 @@ static const arch s_archs[] = {
          ARCH_QK_NORM | ARCH_QK_NORM_WHOLE | ARCH_NO_PRE_NORMS | ARCH_POST_NORMS | ARCH_NO_WINDOW,
      .rope_style = OMM_ROPE_HALVES,
      .ffn = OMM_FFN_SWIGLU},
+    /* Ministral 3, and Mistral Small 3.1 and later in files that call them so. */
+    {.name = "mistral3",
+     .parts = ARCH_TEMPERATURE,
+     .rope_style = OMM_ROPE_PAIRS,
+     .ffn = OMM_FFN_SWIGLU},
+    /* EXAONE 4: norms as OLMo 2's, of each head; 32B has a window in three of four layers. */
+    {.name = "exaone4",
+     .parts = ARCH_QK_NORM | ARCH_NO_PRE_NORMS | ARCH_POST_NORMS | ARCH_WINDOWS_TURN,
+     .rope_style = OMM_ROPE_HALVES,
+     .ffn = OMM_FFN_SWIGLU,
+     .windowed = true,
+     .window_period = 4},
+    /* ERNIE 4.5, dense: rows of q and k are in pairs by themselves, not by GGUF. */
+    {.name = "ernie4_5", .rope_style = OMM_ROPE_PAIRS, .ffn = OMM_FFN_SWIGLU},
+    /* Hunyuan, dense. */
+    {.name = "hunyuan-dense",
+     .parts = ARCH_QK_NORM | ARCH_NORMS_TURNED | ARCH_BASE_STRETCHED,
+     .rope_style = OMM_ROPE_HALVES,
+     .ffn = OMM_FFN_SWIGLU},
 };
 
 enum { ARCH_COUNT = sizeof s_archs / sizeof *s_archs };
 
 omm_err arch_find(const arch **out, const char *name) {
-    char list[128] = "";
+    char list[192] = "";
     size_t used = 0;
     for (size_t i = 0; i < ARCH_COUNT; i++) {
         if (strcmp(name, s_archs[i].name) == 0) {

@@ -143,6 +143,18 @@ static void norm(model_graph *g, float *y, const float *x, const float *weight, 
     g->q8_ready = false;
 }
 
+/* q or k of some rows, each head normalised on its own, or all of a row together. */
+static void norm_heads(model_graph *g, float *x, const float *weight, uint32_t heads, size_t rows) {
+    const omm_model_dims *d = &g->model->dims;
+    const size_t n = omm_model_norm_width(d, heads), count = rows * heads * d->head_dim;
+    if (weight) omm_rmsnorm_forward(g->c, x, NULL, x, weight, count / n, n, d->rms_eps);
+}
+
+static void norm_qk(model_graph *g, float *q, float *k, size_t rows) {
+    norm_heads(g, q, g->layer->q_norm, g->model->dims.heads, rows);
+    norm_heads(g, k, g->layer->k_norm, g->model->dims.kv_heads, rows);
+}
+
 /* Rope and cache of one span whose rows begin at `row`; its attention, to be run. */
 static omm_attention store_span(model_graph *g, const model_span *s, uint32_t layer, size_t row) {
     const omm_model_dims *d = &g->model->dims;
@@ -155,6 +167,11 @@ static omm_attention store_span(model_graph *g, const model_span *s, uint32_t la
         omm_rope_apply(g->c, q, rope, m, d->heads, s->position, false);
         omm_rope_apply(g->c, k, rope, m, d->kv_heads, s->position, false);
     }
+    for (size_t i = 0; i < m; i++) {
+        const float t = omm_model_temperature(d, (uint32_t)(s->position + i));
+        if (t != 1.0f) omm_vec_scale(g->c, q + i * q_width, q + i * q_width, t, q_width);
+    }
+    if (d->norms_turned) norm_qk(g, q, k, m);
     omm_kv_store(g->c, &s->kv[layer], k, v, m, s->position);
     return (omm_attention){.out = g->a + row * q_width,
                            .q = q,
@@ -165,13 +182,6 @@ static omm_attention store_span(model_graph *g, const model_span *s, uint32_t la
                            .scale = d->attention_scale,
                            .softcap = d->attention_softcap,
                            .window = window};
-}
-
-/* q or k, each head normalised on its own, or all of a row together. */
-static void norm_heads(model_graph *g, float *x, const float *weight, uint32_t heads) {
-    const omm_model_dims *d = &g->model->dims;
-    const size_t n = omm_model_norm_width(d, heads), count = g->rows * heads * d->head_dim;
-    if (weight) omm_rmsnorm_forward(g->c, x, NULL, x, weight, count / n, n, d->rms_eps);
 }
 
 /* What the first products of a step take: g->h, x normalised, or x itself where there is no norm. */
@@ -198,8 +208,7 @@ static void attend(model_graph *g, uint32_t layer) {
     mark(g, OMM_PROFILE_NORM);
     linear(g, (float *[]){g->q, g->k, g->v}, 3, x, layer, OMM_LORA_Q);
     mark(g, OMM_PROFILE_QKV);
-    norm_heads(g, g->q, w->q_norm, d->heads);
-    norm_heads(g, g->k, w->k_norm, d->kv_heads);
+    if (!d->norms_turned) norm_qk(g, g->q, g->k, g->rows);
     mark(g, OMM_PROFILE_NORM);
     size_t row = 0;
     for (size_t i = 0; i < g->span_count; i++) {

@@ -1,6 +1,7 @@
 /* model_keys.c - what a file's keys say about a model: sizes, rope and its scaling, caps, windows. */
 #include "arch.h"
 #include "omm/gguf.h"
+#include "omm/mathd.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -9,6 +10,10 @@
 #define HEADS_MAX 1024u
 #define KEY_BYTES 96u
 #define CONTEXT_SAID_MAX (1u << 30) /* positions that a file may speak of */
+
+static bool is_last_of(uint32_t period, uint32_t layer) {
+    return period > 0 && layer % period == period - 1;
+}
 
 /* The keys of one architecture begin with its name. */
 typedef struct keys {
@@ -120,6 +125,17 @@ static omm_err check_switches(keys *k) {
     return refuse_false(k, "rope.scaling.finetuned", "with rope");
 }
 
+/* A longer context by a slower base (NTK-aware): base * alpha^(n / (n - 2)) of n turned elements. */
+static omm_err stretch_base(omm_model_dims *d, keys *k) {
+    double alpha = 0.0;
+    if (!(k->a->parts & ARCH_BASE_STRETCHED)) return OMM_OK;
+    OMM_TRY(get_real(&alpha, k, "rope.scaling.alpha", 0.0, 0.0, 1e6));
+    const double n = (double)d->rotated;
+    if (alpha > 0.0 && n > 2.0) d->rope_base *= omm_pow_d(alpha, n / (n - 2.0));
+    d->rope_base_local = d->rope_base;
+    return OMM_OK;
+}
+
 static omm_err load_rope(omm_model_dims *d, keys *k) {
     d->rope_style = k->a->rope_style;
     d->unrotated_period = k->a->unrotated_period;
@@ -128,6 +144,7 @@ static omm_err load_rope(omm_model_dims *d, keys *k) {
     const double local = k->a->rope_base_local > 0.0 ? k->a->rope_base_local : d->rope_base;
     OMM_TRY(get_real(&d->rope_base_local, k, "rope.freq_base_swa", local, 1.001, 1e12));
     d->rope_local = k->a->rope_base_local > 0.0 || d->rope_base_local != d->rope_base;
+    OMM_TRY(stretch_base(d, k));
     OMM_TRY(scaling_kind(&d->rope_scaling, k));
     OMM_TRY(
         get_u32_or(&d->rope_context, k, "rope.scaling.original_context_length", d->rope_context));
@@ -135,6 +152,11 @@ static omm_err load_rope(omm_model_dims *d, keys *k) {
     OMM_TRY(get_real(&d->rope_magnitude, k, "rope.scaling.attn_factor", 1.0, 1e-3, 1e3));
     OMM_TRY(get_real(&d->yarn_beta_fast, k, "rope.scaling.yarn_beta_fast", 32.0, 1e-3, 1e6));
     OMM_TRY(get_real(&d->yarn_beta_slow, k, "rope.scaling.yarn_beta_slow", 1.0, 1e-3, 1e6));
+    if (k->a->parts & ARCH_TEMPERATURE) {
+        OMM_TRY(get_real(&d->temperature, k, "attention.temperature_scale", 0.0, 0.0, 1e3));
+        OMM_TRY(get_real(&d->yarn_log_multiplier, k, "rope.scaling.yarn_log_multiplier", 0.0, 0.0,
+                         1e3));
+    }
     if (d->rope_scaling != OMM_ROPE_SCALING_LINEAR && d->rope_scaling != OMM_ROPE_SCALING_YARN)
         return OMM_OK;
     const char *tail = factor_tail(k);
@@ -191,13 +213,31 @@ static omm_err refuse_window(keys *k) {
                      k->a->name);
 }
 
+/* A number, or of each layer whether it has the window: then all but each period's last. */
+static omm_err load_period(omm_model_dims *d, keys *k) {
+    const omm_gguf_kv *kv = omm_gguf_find(k->gguf, key(k, "attention.sliding_window_pattern"));
+    if (!kv || kv->kind != OMM_GGUF_ARRAY || kv->element != OMM_GGUF_BOOL) {
+        OMM_TRY(get_u32_or(&d->window_period, k, "attention.sliding_window_pattern",
+                           k->a->window_period));
+        return in_range(k->name, d->window_period, 0, OMM_MODEL_LAYERS_MAX);
+    }
+    d->window_period = k->a->window_period;
+    for (uint64_t i = 0; i < kv->count && d->window > 0; i++)
+        if (kv->count != d->layers ||
+            (kv->data.data[i] != 0) == is_last_of(d->window_period, (uint32_t)i))
+            return omm_raise(OMM_ERR_UNSUPPORTED,
+                             "%s: supported is a window in all but each %uth of %u layers", k->name,
+                             d->window_period, d->layers);
+    return OMM_OK;
+}
+
 static omm_err load_window(omm_model_dims *d, keys *k) {
     if (k->a->parts & ARCH_NO_WINDOW) return refuse_window(k);
     if (!k->a->windowed) return OMM_OK;
     OMM_TRY(get_u32_or(&d->window, k, "attention.sliding_window", k->a->window));
-    OMM_TRY(
-        get_u32_or(&d->window_period, k, "attention.sliding_window_pattern", k->a->window_period));
-    return in_range(k->name, d->window_period, 0, OMM_MODEL_LAYERS_MAX);
+    OMM_TRY(load_period(d, k));
+    if (k->a->parts & ARCH_WINDOWS_TURN && d->window > 0) d->unrotated_period = d->window_period;
+    return OMM_OK;
 }
 
 static omm_err load_counts(omm_model_dims *d, keys *k) {
@@ -224,11 +264,8 @@ omm_err model_keys_load(omm_model_dims *d, const arch *a, const omm_gguf *gguf) 
     OMM_TRY(load_scales(d, &k));
     d->ffn = a->ffn;
     d->whole_norms = a->parts & ARCH_QK_NORM_WHOLE;
+    d->norms_turned = a->parts & ARCH_NORMS_TURNED;
     return OMM_OK;
-}
-
-static bool is_last_of(uint32_t period, uint32_t layer) {
-    return period > 0 && layer % period == period - 1;
 }
 
 uint32_t model_layer_window(const omm_model_dims *d, uint32_t layer) {

@@ -6,9 +6,10 @@
 
 #include "omm/mem.h"
 
+#include <math.h>
 #include <stddef.h>
 
-typedef enum kind { NONE, U32, REAL, TEXT, BOOL } kind;
+typedef enum kind { NONE, U32, REAL, TEXT, BOOL, BOOLS } kind; /* BOOLS: text has 0 or 1 of each */
 
 /* A key behind the architecture's name; of kind NONE: one that the file has not. */
 typedef struct entry {
@@ -26,6 +27,14 @@ static const entry s_base[] = {
 
 enum { BASE = sizeof s_base / sizeof *s_base };
 
+static void put_bools(omm_gguf_writer *w, const char *name, const char *text) {
+    uint8_t items[16];
+    const size_t count = strlen(text);
+    CHECK(count <= sizeof items);
+    for (size_t i = 0; i < count; i++) items[i] = text[i] == '1';
+    omm_gguf_put_array(w, name, OMM_GGUF_BOOL, items, count);
+}
+
 static void put(omm_gguf_writer *w, const char *prefix, const entry *e) {
     char name[OMM_GGUF_NAME_MAX];
     snprintf(name, sizeof name, "%s.%s", prefix, e->tail);
@@ -34,6 +43,7 @@ static void put(omm_gguf_writer *w, const char *prefix, const entry *e) {
     case REAL: omm_gguf_put_f32(w, name, (float)e->value); break;
     case TEXT: omm_gguf_put_text(w, name, e->text); break;
     case BOOL: omm_gguf_put_bool(w, name, e->value != 0.0); break;
+    case BOOLS: put_bools(w, name, e->text); break;
     case NONE: break;
     }
 }
@@ -133,6 +143,10 @@ static const number s_numbers[] = {
      AT_F32(residual_scale)},
     {"granite", "attention.scale", REAL, 1e-3, 1e6, -1, 1.1e6, OMM_ERR_NUMERIC,
      AT_F32(attention_scale)},
+    {"mistral3", "attention.temperature_scale", REAL, 0, 1000, -0.1, 1001, OMM_ERR_NUMERIC,
+     AT_F64(temperature)},
+    {"mistral3", "rope.scaling.yarn_log_multiplier", REAL, 0, 1000, -0.1, 1001, OMM_ERR_NUMERIC,
+     AT_F64(yarn_log_multiplier)},
 };
 
 static double field_of(const omm_model_dims *d, const number *n) {
@@ -207,7 +221,11 @@ static void wrong_kinds(void) {
                 {"granite", "embedding_scale", false},
                 {"granite", "residual_scale", false},
                 {"granite", "attention.scale", false},
-                {"granite", "logit_scale", false}};
+                {"granite", "logit_scale", false},
+                {"mistral3", "attention.temperature_scale", false},
+                {"mistral3", "rope.scaling.yarn_log_multiplier", false},
+                {"exaone4", "attention.sliding_window_pattern", false},
+                {"hunyuan-dense", "rope.scaling.alpha", false}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const entry e = {keys[i].tail, keys[i].text ? U32 : TEXT, 1, "8"};
         omm_model_dims d;
@@ -316,7 +334,11 @@ static void missing(void) {
                  {"gemma3", {0, 0}, 0, 6, 0, 10000, true, 8, 1},
                  {"phi3", {0, 0}, 0, 0, 0, 10000, false, 1, 1},
                  {"smollm3", {0, 0}, 0, 0, 4, 10000, false, 1, 1},
-                 {"granite", {0, 0}, 0, 0, 0, 10000, false, 1, 0.125f}};
+                 {"granite", {0, 0}, 0, 0, 0, 10000, false, 1, 0.125f},
+                 {"mistral3", {0, 0}, 0, 0, 0, 10000, false, 1, 1},
+                 {"exaone4", {0, 0}, 0, 4, 0, 10000, false, 1, 1},
+                 {"ernie4_5", {0, 0}, 0, 0, 0, 10000, false, 1, 1},
+                 {"hunyuan-dense", {0, 0}, 0, 0, 0, 10000, false, 1, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         omm_model_dims d;
         CHECK_OK(load(&d, cases[i].arch, NULL, 0, false));
@@ -332,7 +354,71 @@ static void missing(void) {
         CHECK(d.rope_magnitude == 1.0 && d.rope_factor == 1.0);
         CHECK(d.yarn_beta_fast == 32.0 && d.yarn_beta_slow == 1.0);
         CHECK_EQ(d.rope_context, 400);
+        CHECK(d.temperature == 0.0 && d.yarn_log_multiplier == 0.0);
+        CHECK_EQ(d.norms_turned, strcmp(cases[i].arch, "hunyuan-dense") == 0);
     }
+}
+
+/* Which layers have the window, and with it turn, as a number or layer by layer. */
+static void periods(void) {
+    static const struct {
+        const char *arch;
+        double layers, window;
+        kind kind;
+        double number;
+        const char *layer_by_layer;
+        omm_err err;
+        uint32_t period, unrotated;
+    } cases[] = {{"exaone4", 8, 0, NONE, 0, NULL, OMM_OK, 4, 0},
+                 {"exaone4", 8, 128, NONE, 0, NULL, OMM_OK, 4, 4},
+                 {"exaone4", 8, 128, U32, 3, NULL, OMM_OK, 3, 3},
+                 {"exaone4", 8, 128, BOOLS, 0, "11101110", OMM_OK, 4, 4},
+                 {"exaone4", 6, 128, BOOLS, 0, "111011", OMM_OK, 4, 4},
+                 {"exaone4", 8, 0, BOOLS, 0, "00000000", OMM_OK, 4, 0},
+                 {"exaone4", 8, 128, BOOLS, 0, "11101111", OMM_ERR_UNSUPPORTED, 0, 0},
+                 {"exaone4", 8, 128, BOOLS, 0, "01101110", OMM_ERR_UNSUPPORTED, 0, 0},
+                 {"exaone4", 8, 128, BOOLS, 0, "1110", OMM_ERR_UNSUPPORTED, 0, 0},
+                 {"exaone4", 8, 128, BOOLS, 0, "1110111011101110", OMM_ERR_UNSUPPORTED, 0, 0},
+                 {"gemma2", 4, 128, BOOLS, 0, "1010", OMM_OK, 2, 0},
+                 {"gemma2", 4, 128, BOOLS, 0, "0101", OMM_ERR_UNSUPPORTED, 0, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const entry own[] = {
+            {"block_count", U32, cases[i].layers, NULL},
+            {"attention.sliding_window", cases[i].window > 0 ? U32 : NONE, cases[i].window, NULL},
+            {"attention.sliding_window_pattern", cases[i].kind, cases[i].number,
+             cases[i].layer_by_layer}};
+        omm_model_dims d;
+        CHECK_ERR(load(&d, cases[i].arch, own, 3, false), cases[i].err);
+        if (cases[i].err != OMM_OK) {
+            CHECK(strstr(omm_err_sentence(), "attention.sliding_window_pattern") != NULL);
+            continue;
+        }
+        CHECK_EQ(d.window_period, cases[i].period);
+        CHECK_EQ(d.unrotated_period, cases[i].unrotated);
+    }
+}
+
+/* Heads of 16: a base of 10000 becomes 10000 * alpha^(16 / 14). */
+static void stretched_bases(void) {
+    const entry own[] = {{"rope.scaling.alpha", REAL, 1000, NULL}};
+    omm_model_dims d;
+    CHECK_OK(load(&d, "hunyuan-dense", own, 1, false));
+    CHECK(fabs(d.rope_base / 26826957.952797 - 1) < 1e-9 && d.rope_base_local == d.rope_base);
+    CHECK(!d.rope_local);
+    CHECK_OK(load(&d, "qwen3", own, 1, false)); /* there it says nothing */
+    CHECK(d.rope_base == 10000.0);
+    const entry bad[] = {{"rope.scaling.alpha", REAL, -1, NULL}};
+    CHECK_ERR(load(&d, "hunyuan-dense", bad, 1, false), OMM_ERR_NUMERIC);
+}
+
+static void temperatures(void) {
+    const omm_model_dims d = {.temperature = 0.1, .rope_context = 16};
+    const omm_model_dims none = {.rope_context = 16};
+    CHECK(omm_model_temperature(&none, 1000) == 1.0f);
+    CHECK(omm_model_temperature(&d, 0) == 1.0f && omm_model_temperature(&d, 15) == 1.0f);
+    CHECK(omm_model_temperature(&d, 16) == (float)(1.0 + 0.1 * log(2.0)));
+    CHECK(omm_model_temperature(&d, 31) == omm_model_temperature(&d, 16));
+    CHECK(omm_model_temperature(&d, 32) == (float)(1.0 + 0.1 * log(3.0)));
 }
 
 /* Layers with a window turn by their own base where it differs from the others', and by the others' without a key. */
@@ -416,6 +502,9 @@ int main(void) {
     heads();
     scalings();
     missing();
+    periods();
+    stretched_bases();
+    temperatures();
     local_bases();
     switches();
     wide_scales();

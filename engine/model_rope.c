@@ -50,7 +50,8 @@ omm_err omm_model_rope(omm_rope *rope, const omm_model *model, uint32_t position
     }
     if (scaled && d->rope_scaling == OMM_ROPE_SCALING_YARN) {
         yarn(frequency, d);
-        magnitude *= 1.0 + 0.1 * omm_log_d(d->rope_factor);
+        const double stretch = 0.1 * omm_log_d(d->rope_factor);
+        magnitude *= (1.0 + stretch) / (1.0 + d->yarn_log_multiplier * stretch);
     }
     omm_rope_spec spec = {.style = d->rope_style,
                           .positions = positions,
@@ -59,4 +60,10 @@ omm_err omm_model_rope(omm_rope *rope, const omm_model *model, uint32_t position
                           .frequency = frequency,
                           .magnitude = magnitude};
     return omm_rope_init(rope, &spec);
+}
+
+float omm_model_temperature(const omm_model_dims *d, uint32_t position) {
+    if (d->temperature <= 0.0 || position < d->rope_context) return 1.0f;
+    const uint32_t spans = position / d->rope_context;
+    return (float)(1.0 + d->temperature * omm_log_d(1.0 + (double)spans));
 }

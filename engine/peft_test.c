@@ -727,9 +727,11 @@ static void test_architectures(void) {
     static const struct {
         const char *name;
         bool permuted, fused;
-    } cases[] = {{"llama", true, false},   {"qwen2", false, false},  {"gemma3", false, false},
-                 {"smollm3", true, false}, {"granite", true, false}, {"olmo2", false, false},
-                 {"phi3", false, true}};
+    } cases[] = {
+        {"llama", true, false},     {"qwen2", false, false},        {"gemma3", false, false},
+        {"smollm3", true, false},   {"granite", true, false},       {"olmo2", false, false},
+        {"phi3", false, true},      {"mistral3", true, false},      {"exaone4", false, false},
+        {"ernie4_5", false, false}, {"hunyuan-dense", false, false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const tiny_arch arch = {.name = cases[i].name};
         omm_buf file;

@@ -339,7 +339,14 @@ int main(void) {
         {.name = "gemma3", .window = 70, .layers = 7, .format = OMM_FORMAT_Q8_0, .head_dim = 16},
         {.name = "qwen3", .head_dim = 20},
         {.name = "smollm3", .layers = 5, .head_dim = 20},
-        {.name = "olmo2", .format = OMM_FORMAT_Q8_0, .untied = true}};
+        {.name = "olmo2", .format = OMM_FORMAT_Q8_0, .untied = true},
+        {.name = "mistral3",
+         .scaling = "yarn",
+         .factor = 8.0f,
+         .original = 24,
+         .temperature = 0.4f},
+        {.name = "exaone4", .layers = 4, .window = 19, .format = OMM_FORMAT_Q8_0},
+        {.name = "hunyuan-dense", .format = OMM_FORMAT_Q8_0, .alpha = 30.0f}};
     enum { ARCHS = sizeof archs / sizeof *archs };
     omm_compute compute, plain;
     omm_pool *pool = NULL;

@@ -120,6 +120,9 @@ static void test_architectures(void) {
          .untied = true,
          .plain = {"blk.0."}}, /* the largest first */
         {.name = "granite", .scales = {12.0f, 0.22f, 0.1f, 8.0f}},
+        {.name = "mistral3", .format = OMM_FORMAT_Q8_0, .original = 9, .temperature = 0.4f},
+        {.name = "exaone4", .window = 11},
+        {.name = "hunyuan-dense", .format = OMM_FORMAT_Q8_0},
     };
     for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
         rig r;

@@ -23,6 +23,8 @@ typedef struct synth_shape {
     bool fused;                     /* q, k, v in one matrix; gate and up in one */
     float attention_cap, final_cap; /* soft-caps; 0: none */
     float embedding_scale, residual_scale, attention_scale, logit_scale; /* 0: none */
+    float yarn_factor, yarn_log_multiplier, temperature;                 /* 0: none */
+    uint32_t yarn_context;                                               /* before it */
 } synth_shape;
 
 /* Errors: CONFIG (lists the names). */

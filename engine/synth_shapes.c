@@ -22,6 +22,15 @@
 #define OLMO2                                                                                      \
     .architecture = "olmo2", .rms_eps = 1e-6f, .rope_base = 5e5f, .qk_norms = true,                \
     .whole_norms = true, .no_pre_norms = true, .post_norms = true, .untied = true
+#define MISTRAL3                                                                                   \
+    .architecture = "mistral3", .rms_eps = 1e-5f, .rope_base = 1e6f, .yarn_factor = 16.0f,         \
+    .yarn_log_multiplier = 1.0f, .temperature = 0.1f
+#define EXAONE4                                                                                    \
+    .architecture = "exaone4", .rms_eps = 1e-5f, .rope_base = 1e6f, .qk_norms = true,              \
+    .no_pre_norms = true, .post_norms = true
+#define ERNIE .architecture = "ernie4_5", .rms_eps = 1e-5f, .rope_base = 5e5f
+#define HUNYUAN                                                                                    \
+    .architecture = "hunyuan-dense", .rms_eps = 1e-5f, .rope_base = 1e4f, .qk_norms = true
 #define DIMS(l, d, ff, h, kv, hd, v, c)                                                            \
     .layers = (l), .d_model = (d), .d_ff = (ff), .heads = (h), .kv_heads = (kv), .head_dim = (hd), \
     .vocab = (v), .context = (c)
@@ -44,6 +53,9 @@ static const synth_shape s_shapes[] = {
     {"smollm3-3b", SMOLLM3, DIMS(36, 2048, 11008, 16, 4, 128, 128256, 65536)},
     {"granite3.3-2b", GRANITE, DIMS(40, 2048, 8192, 32, 8, 64, 49159, 131072)},
     {"olmo2-1b", OLMO2, DIMS(16, 2048, 8192, 16, 16, 128, 100352, 4096)},
+    {"ministral3-3b", MISTRAL3, DIMS(26, 3072, 9216, 32, 8, 128, 131072, 262144),
+     .yarn_context = 16384},
+    {"ernie4.5-0.3b", ERNIE, DIMS(18, 1024, 3072, 16, 2, 128, 103424, 131072)},
     {"tiny-llama", LLAMA, TINY, .rope_base = 5e5f, .rope_factors = true},
     {"tiny-qwen2", QWEN2, TINY},
     {"tiny-qwen3", QWEN3, DIMS(2, 256, 512, 4, 2, 128, 512, 512)},
@@ -53,6 +65,10 @@ static const synth_shape s_shapes[] = {
     {"tiny-smollm3", SMOLLM3, DIMS(5, 256, 512, 4, 2, 64, 512, 512)},
     {"tiny-granite", GRANITE, TINY},
     {"tiny-olmo2", OLMO2, TINY},
+    {"tiny-mistral3", MISTRAL3, TINY, .yarn_context = 32},
+    {"tiny-exaone4", EXAONE4, DIMS(4, 256, 512, 4, 2, 64, 512, 512), .window = 64},
+    {"tiny-ernie4.5", ERNIE, TINY},
+    {"tiny-hunyuan", HUNYUAN, TINY},
 };
 
 enum { SHAPE_COUNT = sizeof s_shapes / sizeof *s_shapes };
@@ -65,7 +81,7 @@ void omm_synth_shapes(char *out, size_t size) {
 }
 
 omm_err synth_shape_find(const synth_shape **out, const char *name) {
-    char names[512];
+    char names[1024];
     for (size_t i = 0; i < SHAPE_COUNT; i++) {
         if (strcmp(s_shapes[i].name, name) != 0) continue;
         *out = &s_shapes[i];
@@ -121,4 +137,9 @@ void synth_put_keys(omm_gguf_writer *w, const synth_shape *s, uint32_t layers) {
     put_f32(&k, "residual_scale", s->residual_scale);
     put_f32(&k, "attention.scale", s->attention_scale);
     put_f32(&k, "logit_scale", s->logit_scale);
+    if (s->yarn_factor > 0.0f) omm_gguf_put_text(w, named(&k, "rope.scaling.type"), "yarn");
+    put_f32(&k, "rope.scaling.factor", s->yarn_factor);
+    put_u32(&k, "rope.scaling.original_context_length", s->yarn_context);
+    put_f32(&k, "rope.scaling.yarn_log_multiplier", s->yarn_log_multiplier);
+    put_f32(&k, "attention.temperature_scale", s->temperature);
 }

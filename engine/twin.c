@@ -17,7 +17,7 @@ typedef struct twin {
     char arch[32];
     uint32_t layers, width, ff, heads, kv_heads, dim, rotated, window;
     double eps;
-    bool gemma2, gemma3, phi3, smollm3, granite, olmo2, long_rope;
+    bool gemma2, gemma3, phi3, smollm3, granite, olmo2, mistral3, exaone4, hunyuan, long_rope;
     double *k, *v;    /* of one layer: [LENGTH_MAX][kv_heads * dim] */
     double **weights; /* of each tensor of the file that was needed */
 } twin;
@@ -71,16 +71,19 @@ static bool is_sliding(const twin *t, int layer) {
     if (t->window == 0) return false;
     if (t->gemma2) return layer % 2 == 0;
     if (t->gemma3) return layer % 6 != 5;
+    if (t->exaone4) return layer % 4 != 3;
     return true;
 }
 
 static void rope(const twin *t, double *head, int layer, size_t position) {
     if (t->smollm3 && (layer + 1) % 4 == 0) return;
+    if (t->exaone4 && t->window != 0 && !is_sliding(t, layer)) return;
     for (uint32_t i = 0; i < t->rotated / 2; i++) {
         double magnitude = 1.0, angle = (double)position;
         angle *= twin_rope_speed(&magnitude, t->gguf, t->rotated, t->gemma3 && is_sliding(t, layer),
                                  t->long_rope, i);
-        const bool side_by_side = strcmp(t->arch, "llama") == 0 || t->smollm3 || t->granite;
+        const bool side_by_side = strcmp(t->arch, "llama") == 0 || t->smollm3 || t->granite ||
+                                  t->mistral3 || strcmp(t->arch, "ernie4_5") == 0;
         double *a = head + (side_by_side ? (size_t)2 * i : i);
         double *b = side_by_side ? a + 1 : a + t->rotated / 2;
         const double x = *a, y = *b, c = cos(angle) * magnitude, s = sin(angle) * magnitude;
@@ -142,8 +145,9 @@ static void heads(const twin *t, double *x, uint32_t count, const omm_gguf_tenso
     if (t->olmo2) norm(t, x, x, w, (size_t)count * t->dim);
     for (uint32_t i = 0; i < count; i++) {
         double *head = x + (size_t)i * t->dim;
-        if (w && !t->olmo2) norm(t, head, head, w, t->dim);
+        if (w && !t->olmo2 && !t->hunyuan) norm(t, head, head, w, t->dim);
         rope(t, head, layer, position);
+        if (t->hunyuan) norm(t, head, head, w, t->dim);
     }
 }
 
@@ -153,15 +157,25 @@ static void add(const twin *t, double *x, double *h, const omm_gguf_tensor *post
     for (uint32_t i = 0; i < t->width; i++) x[i] += scale != 0.0 ? scale * h[i] : h[i];
 }
 
+/* Of Ministral 3's queries. */
+static double temperature(const twin *t, size_t position) {
+    if (!t->mistral3) return 1.0;
+    const uint32_t context =
+        twin_whole(t->gguf, t->arch, "rope.scaling.original_context_length", 0);
+    const double scale = twin_real(t->gguf, t->arch, "attention.temperature_scale", 0.0);
+    return scale == 0.0 ? 1.0 : 1.0 + scale * log1p(floor((double)position / context));
+}
+
 static void attention(const twin *t, double *x, int layer, size_t position) {
     double h[WIDTH_MAX] = {0}, q[WIDTH_MAX] = {0}, a[WIDTH_MAX] = {0};
     const size_t stride = (size_t)t->kv_heads * t->dim;
     double *k = t->k + position * stride, *v = t->v + position * stride;
     memcpy(h, x, t->width * sizeof *h);
-    if (!t->olmo2) norm(t, h, x, tensor(t, layer, "attn_norm.weight"), t->width);
+    if (!t->olmo2 && !t->exaone4) norm(t, h, x, tensor(t, layer, "attn_norm.weight"), t->width);
     qkv(t, q, k, v, h, layer);
     heads(t, q, t->heads, tensor(t, layer, "attn_q_norm.weight"), layer, position);
     heads(t, k, t->kv_heads, tensor(t, layer, "attn_k_norm.weight"), layer, position);
+    for (uint32_t i = 0; i < t->heads * t->dim; i++) q[i] *= temperature(t, position);
     const uint32_t group = t->heads / t->kv_heads;
     OMM_ASSERT(group > 0);
     for (uint32_t i = 0; i < t->heads; i++)
@@ -179,7 +193,7 @@ static void feed_forward(const twin *t, double *x, int layer) {
     double h[WIDTH_MAX] = {0}, gate[WIDTH_MAX] = {0}, up[WIDTH_MAX] = {0};
     const omm_gguf_tensor *w = tensor(t, layer, "ffn_up.weight");
     memcpy(h, x, t->width * sizeof *h);
-    if (!t->olmo2) norm(t, h, x, tensor(t, layer, "ffn_norm.weight"), t->width);
+    if (!t->olmo2 && !t->exaone4) norm(t, h, x, tensor(t, layer, "ffn_norm.weight"), t->width);
     product(t, gate, t->phi3 ? w : tensor(t, layer, "ffn_gate.weight"), 0, t->ff, h, NULL);
     product(t, up, w, t->phi3 ? t->ff : 0, t->ff, h, NULL);
     for (uint32_t i = 0; i < t->ff; i++) gate[i] = activate(t, gate[i]) * up[i];
@@ -196,6 +210,9 @@ static twin open_twin(const omm_gguf *gguf, bool long_rope) {
     t.smollm3 = strcmp(t.arch, "smollm3") == 0;
     t.granite = strcmp(t.arch, "granite") == 0;
     t.olmo2 = strcmp(t.arch, "olmo2") == 0;
+    t.mistral3 = strcmp(t.arch, "mistral3") == 0;
+    t.exaone4 = strcmp(t.arch, "exaone4") == 0;
+    t.hunyuan = strcmp(t.arch, "hunyuan-dense") == 0;
     t.layers = twin_whole(gguf, t.arch, "block_count", 0);
     t.width = twin_whole(gguf, t.arch, "embedding_length", 0);
     t.ff = twin_whole(gguf, t.arch, "feed_forward_length", 0);

@@ -37,15 +37,31 @@ CASES = {  # what it is called, its kind and architecture, what its configuratio
                                                   residual_multiplier=1.3, attention_multiplier=0.5, logits_scaling=0.4, **ROPE(1e4))),
     "olmo2": ("Olmo2", "olmo2", dict(num_hidden_layers=3, rms_norm_eps=1e-6, tie_word_embeddings=False, **ROPE(5e5))),
     "olmo2 deep": ("Olmo2", "olmo2", dict(num_hidden_layers=8, rms_norm_eps=1e-5, tie_word_embeddings=False, **ROPE(1e4))),
+    "ministral3": ("Ministral3", "mistral3", dict(num_hidden_layers=3, head_dim=12, rms_norm_eps=1e-5, tie_word_embeddings=True,
+                                                  **ROPE(1e6, rope_type="yarn", factor=16.0, original_max_position_embeddings=32, beta_fast=32.0,
+                                                         beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1))),
+    "ministral3 untied": ("Ministral3", "mistral3", dict(num_hidden_layers=2, head_dim=16, rms_norm_eps=1e-6, tie_word_embeddings=False,
+                                                         **ROPE(1e4, rope_type="yarn", factor=4.0, original_max_position_embeddings=20, beta_fast=32.0,
+                                                                beta_slow=1.0, mscale=1.0, mscale_all_dim=0.5, llama_4_scaling_beta=0.5))),
+    "exaone4": ("Exaone4", "exaone4", dict(num_hidden_layers=5, rms_norm_eps=1e-5, tie_word_embeddings=True, sliding_window=None,
+                                           layer_types=["full_attention"] * 5, **ROPE(1e6))),
+    "exaone4 windows": ("Exaone4", "exaone4", dict(num_hidden_layers=8, rms_norm_eps=1e-5, tie_word_embeddings=False, sliding_window=40,
+                                                   sliding_window_pattern=4, **ROPE(1e6))),
+    "ernie4.5": ("Ernie4_5", "ernie4_5", dict(num_hidden_layers=3, head_dim=16, rms_norm_eps=1e-5, tie_word_embeddings=True, use_bias=False, **ROPE(5e5))),
+    "hunyuan": ("HunYuanDenseV1", "hunyuan-dense", dict(num_hidden_layers=3, head_dim=16, rms_norm_eps=1e-5, tie_word_embeddings=True,
+                                                        **ROPE(1e4, rope_type="dynamic", alpha=1000.0, factor=1.0))),
+    "hunyuan untied": ("HunYuanDenseV1", "hunyuan-dense", dict(num_hidden_layers=2, head_dim=12, rms_norm_eps=1e-6, tie_word_embeddings=False, **ROPE(1e4))),
 }
 TOP = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 PARTS = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
          "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm"}
 LLAMA_NORMS = {"post_attention_layernorm": "ffn_norm"}
+POST_NORMS = {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm",
+              "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
 MORE_PARTS = {"smollm3": LLAMA_NORMS, "granite": LLAMA_NORMS,
-              "olmo2": {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm",
-                        "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}}
-PAIRED = {"smollm3", "granite"}  # rows of q and k are in pairs there
+              "olmo2": POST_NORMS, "exaone4": POST_NORMS, "mistral3": LLAMA_NORMS, "ernie4_5": LLAMA_NORMS,
+              "hunyuan-dense": LLAMA_NORMS | {"self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm"}}
+PAIRED = {"smollm3", "granite", "mistral3"}  # rows of q and k are in pairs there
 failures = []
 
 
@@ -106,6 +122,21 @@ def copy_tokenizer(w):
             w.add_key_value(key, field.contents(), kind, field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None)
 
 
+def add_more(w, arch, c):
+    rope = c.rope_parameters
+    if arch == "mistral3":
+        w.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        w.add_rope_scaling_factor(rope["factor"])
+        w.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        w.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
+        w.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+    if arch == "exaone4" and c.sliding_window:
+        w.add_sliding_window(c.sliding_window)
+        w.add_sliding_window_pattern([kind == "sliding_attention" for kind in c.layer_types])
+    if rope.get("alpha"):
+        w.add_float32(f"{arch}.rope.scaling.alpha", rope["alpha"])
+
+
 def convert(path, name, model):
     arch, c = CASES[name][1], model.config
     w = gguf.GGUFWriter(path, arch)
@@ -117,7 +148,11 @@ def convert(path, name, model):
     w.add_head_count_kv(c.num_key_value_heads)
     w.add_layer_norm_rms_eps(c.rms_norm_eps)
     w.add_rope_freq_base(c.rope_parameters["rope_theta"])
-    w.add_rope_dimension_count(c.hidden_size // c.num_attention_heads)
+    head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+    w.add_rope_dimension_count(head_dim)
+    w.add_key_length(head_dim)
+    w.add_value_length(head_dim)
+    add_more(w, arch, c)
     if arch == "granite":
         w.add_embedding_scale(c.embedding_multiplier)
         w.add_residual_scale(c.residual_multiplier)

@@ -7,13 +7,34 @@
 
 /* --- forward ------------------------------------------------------------------------------- */
 
-void graph_turn(const graph *g, size_t layer, float *q, float *k, size_t n, bool back) {
+/* Queries of n rows by the temperature of their positions. */
+static void warm(const graph *g, float *q, size_t n) {
+    const omm_model_dims *d = &g->model->dims;
+    const size_t width = (size_t)d->heads * d->head_dim;
+    for (size_t i = 0; i < n; i++, q += width) {
+        const float t = omm_model_temperature(d, (uint32_t)i);
+        if (t != 1) omm_vec_scale(g->compute, q, q, t, width);
+    }
+}
+
+/* Of the n rows of one sequence. */
+static void turn(const graph *g, size_t layer, float *q, float *k, size_t n, bool back) {
     const omm_model_dims *d = &g->model->dims;
     const omm_layer *l = &g->model->layers[layer];
     const omm_rope *rope = &g->rope[l->window > 0 && g->rope[1].positions > 0];
-    if (l->unrotated) return;
-    omm_rope_apply(g->compute, q, rope, n, d->heads, 0, back);
-    omm_rope_apply(g->compute, k, rope, n, d->kv_heads, 0, back);
+    if (back) warm(g, q, n);
+    if (!l->unrotated) {
+        omm_rope_apply(g->compute, q, rope, n, d->heads, 0, back);
+        omm_rope_apply(g->compute, k, rope, n, d->kv_heads, 0, back);
+    }
+    if (!back) warm(g, q, n);
+}
+
+void graph_turn_all(const graph *g, size_t layer, float *q, float *k, bool back) {
+    const omm_model_dims *d = &g->model->dims;
+    const size_t qs = (size_t)d->heads * d->head_dim, kvs = (size_t)d->kv_heads * d->head_dim;
+    for (size_t i = 0, row = 0; i < g->example_count; row += g->counts[i++])
+        turn(g, layer, q + row * qs, k + row * kvs, g->counts[i], back);
 }
 
 graph_rows graph_rows_after_attention(const graph *g, size_t layer) {
@@ -144,9 +165,9 @@ static void attention(graph *g, size_t layer) {
     graph_lap(g, OMM_TRAIN_ROWS);
     graph_layer *l = &g->layers[layer];
     size_t q = (size_t)d->heads * d->head_dim, kv = (size_t)d->kv_heads * d->head_dim, row = 0;
+    if (!d->norms_turned) graph_turn_all(g, layer, l->q, l->k, false);
     for (size_t i = 0; i < g->example_count; i++) {
         size_t n = g->counts[i];
-        graph_turn(g, layer, l->q + row * q, l->k + row * kv, n, false);
         omm_kv_store(g->compute, &g->kv, l->k + row * kv, l->v + row * kv, n, 0);
         omm_attention a = {.out = l->att + row * q,
                            .lse = l->lse + row * d->heads,
@@ -182,6 +203,7 @@ void graph_forward_layer(graph *g, size_t layer, float *x_next) {
     linear(g, l->q_raw ? l->q_raw : l->q, x, all, layer, OMM_LORA_Q);
     linear(g, l->k_raw ? l->k_raw : l->k, x, all, layer, OMM_LORA_K);
     linear(g, l->v, x, all, layer, OMM_LORA_V);
+    if (d->norms_turned) graph_turn_all(g, layer, l->q_raw, l->k_raw, false);
     norm_heads(g, l->q, l->q_raw, w->q_norm, d->heads);
     norm_heads(g, l->k, l->k_raw, w->k_norm, d->kv_heads);
     attention(g, layer);

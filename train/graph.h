@@ -149,8 +149,8 @@ void graph_forward_layer(graph *g, size_t layer, float *x_next);
 const float *graph_step_input(graph *g, const float *x, const float *norm_w, size_t rows);
 /* g->act = act(gate) * up of a layer's rows. */
 void graph_activate(graph *g, const graph_layer *l, size_t rows);
-/* q and k of the n rows of one sequence turned as a layer turns them, or (back) their gradients back. */
-void graph_turn(const graph *g, size_t layer, float *q, float *k, size_t n, bool back);
+/* q and k of all sequences turned as a layer turns them, or (back) their gradients back. */
+void graph_turn_all(const graph *g, size_t layer, float *q, float *k, bool back);
 /* Kernels of grad_kernels.h over rows of n: norm backward with r given; row sums of a * b; from da, the
  * gradient of act(gate) * up, that of gate into dgate, and that of up in da's place. */
 void graph_rows_norm(const graph *g, float *dx, const float *dy, const float *x, const float *w,

@@ -243,13 +243,10 @@ static void run_chains(graph *g, const graph_layer *l, size_t window) {
 void graph_attention_backward(graph *g, size_t layer) {
     const omm_model_dims *d = &g->model->dims;
     const graph_layer *l = &g->layers[layer];
-    const size_t qs = (size_t)d->heads * d->head_dim, kvs = (size_t)d->kv_heads * d->head_dim;
+    const size_t kvs = (size_t)d->kv_heads * d->head_dim;
     graph_rows_dot(g, g->row_dot, g->datt, l->att, g->rows * d->heads, d->head_dim);
     memset(g->dk, 0, g->rows * kvs * sizeof(float));
     memset(g->dv, 0, g->rows * kvs * sizeof(float));
     run_chains(g, l, g->model->layers[layer].window);
-    for (size_t i = 0, row = 0; i < g->example_count; row += g->counts[i++]) {
-        const size_t n = g->counts[i];
-        graph_turn(g, layer, g->dq + row * qs, g->dk + row * kvs, n, true);
-    }
+    if (!d->norms_turned) graph_turn_all(g, layer, g->dq, g->dk, true);
 }

@@ -138,6 +138,7 @@ static void attention_backward(graph *g, size_t layer) {
     graph_lap(g, OMM_TRAIN_ATTENTION);
     heads_backward(g, g->dq, l->q_raw, w->q_norm, d->heads);
     heads_backward(g, g->dk, l->k_raw, w->k_norm, d->kv_heads);
+    if (d->norms_turned) graph_turn_all(g, layer, g->dq, g->dk, true);
 }
 
 /* --- a layer --------------------------------------------------------------------------------- */

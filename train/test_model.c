@@ -51,6 +51,19 @@ tiny_arch test_arch(const char *architecture, omm_format format) {
         a.period = 2;
     }
     if (strcmp(architecture, "smollm3") == 0 && block == 1) a.layers = 5; /* the fourth is unlike */
+    if (strcmp(architecture, "exaone4") == 0 && block == 1) {
+        a.layers = 5;
+        a.window = 21;
+        a.period = 4;
+    }
+    if (strcmp(architecture, "hunyuan-dense") == 0) a.alpha = 50;
+    if (strcmp(architecture, "mistral3") == 0) {
+        a.scaling = "yarn";
+        a.factor = 8;
+        a.original = 19;
+        a.log_multiplier = 1;
+        a.temperature = 0.3F;
+    }
     if (strcmp(architecture, "granite") == 0) {
         static const float scales[] = {3, 0.4F, 0.4F, 1.7F};
         memcpy(a.scales, scales, sizeof scales);

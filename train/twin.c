@@ -133,8 +133,14 @@ void twin_open(twin *t, const omm_gguf *gguf, const char *architecture, const tw
     const char *a = architecture;
     const bool gemma = strncmp(a, "gemma", 5) == 0, smollm3 = strcmp(a, "smollm3") == 0;
     const bool granite = strcmp(a, "granite") == 0;
-    *t = (twin){.gelu = gemma, .rope_pairs = strcmp(a, "llama") == 0 || smollm3 || granite};
+    const bool mistral3 = strcmp(a, "mistral3") == 0, exaone4 = strcmp(a, "exaone4") == 0;
+    const bool ernie = strcmp(a, "ernie4_5") == 0;
+    *t = (twin){.gelu = gemma,
+                .rope_pairs = strcmp(a, "llama") == 0 || smollm3 || granite || mistral3 || ernie};
     t->norms_all_heads = strcmp(a, "olmo2") == 0;
+    t->norms_turned = strcmp(a, "hunyuan-dense") == 0;
+    t->temperature = twin_real(gguf, a, "attention.temperature_scale", 0);
+    t->temperature_of = twin_whole(gguf, a, "rope.scaling.original_context_length", 1);
     omm_arena_init(&t->arena, 256 << 20);
     take_sizes(t, gguf, a);
     t->rms_eps = twin_real(gguf, a, "attention.layer_norm_rms_epsilon", 0);
@@ -160,7 +166,7 @@ void twin_open(twin *t, const omm_gguf *gguf, const char *architecture, const tw
         take_layer(t, gguf, i, pairs + i * OMM_LORA_TARGET_COUNT);
         t->all[i].window = window == 0 || (i + 1) % period == 0 ? 0 : window;
         t->all[i].rope = t->all[i].window && strcmp(a, "gemma3") == 0;
-        t->all[i].still = smollm3 && i % 4 == 3;
+        t->all[i].still = (smollm3 && i % 4 == 3) || (exaone4 && window && !t->all[i].window);
     }
 }
 
@@ -308,6 +314,16 @@ static double *rope(run *r, size_t layer, const double *x, size_t heads, double 
     return y;
 }
 
+/* Queries by the temperature of their positions, in place. */
+static void warm(const run *r, double *q) {
+    const twin *t = r->t;
+    const size_t width = t->heads * t->head_dim;
+    if (t->temperature == 0) return;
+    for (size_t i = 0; i < r->n; i++)
+        for (size_t j = 0; j < width; j++)
+            q[i * width + j] *= 1 + t->temperature * log1p(floor((double)i / t->temperature_of));
+}
+
 typedef struct pair { /* a query, its key, and where p is */
     size_t q, k, p;
 } pair;
@@ -418,8 +434,17 @@ static double *layer_forward(run *r, size_t i, double *x) {
     l->q_raw = linear(r, i, OMM_LORA_Q, l->h);
     l->k_raw = linear(r, i, OMM_LORA_K, l->h);
     l->v = linear(r, i, OMM_LORA_V, l->h);
-    l->q = rope(r, i, norm(r, l->q_raw, w->q_norm, n * q / nq, nq), t->heads, 1);
-    l->k = rope(r, i, norm(r, l->k_raw, w->k_norm, n * kv / nk, nk), t->kv_heads, 1);
+    if (t->norms_turned) {
+        l->q_raw = rope(r, i, l->q_raw, t->heads, 1);
+        l->k_raw = rope(r, i, l->k_raw, t->kv_heads, 1);
+    }
+    l->q = norm(r, l->q_raw, w->q_norm, n * q / nq, nq);
+    l->k = norm(r, l->k_raw, w->k_norm, n * kv / nk, nk);
+    if (!t->norms_turned) {
+        l->q = rope(r, i, l->q, t->heads, 1);
+        l->k = rope(r, i, l->k, t->kv_heads, 1);
+    }
+    warm(r, l->q);
     attention(r, i);
     l->o = linear(r, i, OMM_LORA_O, l->att);
     l->mid = sum_of(r, x, norm(r, l->o, w->attn_post_norm, n, d), n * d);
@@ -479,8 +504,17 @@ static void layer_back(run *r, size_t i, double *dx) {
     dy = step_back(r, dx, n * d);
     linear_back(r, datt, i, OMM_LORA_O, before_norm(r, dy, l->o, w->attn_post_norm, n, d));
     attention_back(r, i, datt, dq, dk, dv);
-    dq = before_norm(r, rope(r, i, dq, t->heads, -1), l->q_raw, w->q_norm, n * q / nq, nq);
-    dk = before_norm(r, rope(r, i, dk, t->kv_heads, -1), l->k_raw, w->k_norm, n * kv / nk, nk);
+    warm(r, dq);
+    if (!t->norms_turned) {
+        dq = rope(r, i, dq, t->heads, -1);
+        dk = rope(r, i, dk, t->kv_heads, -1);
+    }
+    dq = before_norm(r, dq, l->q_raw, w->q_norm, n * q / nq, nq);
+    dk = before_norm(r, dk, l->k_raw, w->k_norm, n * kv / nk, nk);
+    if (t->norms_turned) {
+        dq = rope(r, i, dq, t->heads, -1);
+        dk = rope(r, i, dk, t->kv_heads, -1);
+    }
     linear_back(r, dh, i, OMM_LORA_Q, dq);
     linear_back(r, dh, i, OMM_LORA_K, dk);
     linear_back(r, dh, i, OMM_LORA_V, dv);

@@ -51,6 +51,8 @@ typedef struct twin {
     double rms_eps, embed_scale, attention_cap, output_cap; /* cap 0: none */
     double score_scale, residual_scale, logit_divisor;
     bool rope_pairs, gelu, norms_all_heads;
+    bool norms_turned;                  /* norms of heads come behind rope */
+    double temperature, temperature_of; /* of queries: 0: none; positions to a step */
     bool
         q8; /* products take inputs in int8 by blocks of 32 in forward, and backward knows nothing of
                 it; of files whose matrices are all Q8_0.  The caller sets it */

@@ -129,7 +129,7 @@ static void matrices(maker *m, uint32_t i) {
 
 static void layer(maker *m, uint32_t i) {
     matrices(m, i);
-    if (!is(m, "olmo2")) {
+    if (!is(m, "olmo2") && !is(m, "exaone4")) {
         part(m, i, "attn_norm", "weight", m->width, 1);
         part(m, i, "ffn_norm", "weight", m->width, 1);
     }
@@ -138,7 +138,7 @@ static void layer(maker *m, uint32_t i) {
         part(m, i, "attn_k", "bias", KV_HEADS * m->dim, 1);
         part(m, i, "attn_v", "bias", KV_HEADS * m->dim, 1);
     }
-    if (is(m, "qwen3") || is(m, "gemma3")) {
+    if (is(m, "qwen3") || is(m, "gemma3") || is(m, "exaone4") || is(m, "hunyuan-dense")) {
         part(m, i, "attn_q_norm", "weight", m->dim, 1);
         part(m, i, "attn_k_norm", "weight", m->dim, 1);
     }
@@ -146,7 +146,7 @@ static void layer(maker *m, uint32_t i) {
         part(m, i, "attn_q_norm", "weight", HEADS * m->dim, 1);
         part(m, i, "attn_k_norm", "weight", KV_HEADS * m->dim, 1);
     }
-    if (!is(m, "gemma2") && !is(m, "gemma3") && !is(m, "olmo2")) return;
+    if (!is(m, "gemma2") && !is(m, "gemma3") && !is(m, "olmo2") && !is(m, "exaone4")) return;
     part(m, i, "post_attention_norm", "weight", m->width, 1);
     part(m, i, "post_ffw_norm", "weight", m->width, 1);
 }
@@ -185,6 +185,9 @@ static void keys(maker *m, uint32_t layers) {
     real(m, "rope.scaling.factor", o->factor);
     real(m, "rope.scale_linear", o->scale_linear);
     real(m, "rope.scaling.attn_factor", o->attn_factor);
+    real(m, "rope.scaling.alpha", o->alpha);
+    real(m, "rope.scaling.yarn_log_multiplier", o->log_multiplier);
+    real(m, "attention.temperature_scale", o->temperature);
     real(m, "attn_logit_softcapping", o->caps[0]);
     real(m, "final_logit_softcapping", o->caps[1]);
     real(m, "embedding_scale", o->scales[0]);

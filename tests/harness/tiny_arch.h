@@ -31,11 +31,14 @@ typedef struct tiny_arch {
     float base;           /* rope.freq_base; 0: no key */
     float caps[2];        /* of scores and logits; 0: no key */
     float scales[4]; /* embedding_scale, residual_scale, attention.scale, logit_scale; 0: no key */
-    bool untied;     /* output.weight */
-    bool sees_all;   /* attention.causal = false */
-    bool turns_not;  /* rope.scaling.finetuned = false */
-    bool freqs;      /* rope_freqs.weight */
-    bool long_factors; /* rope_factors_long.weight and rope_factors_short.weight */
+    float alpha;     /* rope.scaling.alpha; 0: no key */
+    float log_multiplier; /* rope.scaling.yarn_log_multiplier; 0: no key */
+    float temperature;    /* attention.temperature_scale; 0: no key */
+    bool untied;          /* output.weight */
+    bool sees_all;        /* attention.causal = false */
+    bool turns_not;       /* rope.scaling.finetuned = false */
+    bool freqs;           /* rope_freqs.weight */
+    bool long_factors;    /* rope_factors_long.weight and rope_factors_short.weight */
 } tiny_arch;
 
 enum { TINY_ARCH_VOCAB = 61, TINY_ARCH_CONTEXT = 400 };

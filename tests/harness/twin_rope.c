@@ -42,8 +42,10 @@ double twin_rope_speed(double *magnitude, const omm_gguf *gguf, uint32_t rotated
                        bool is_long, uint32_t i) {
     file f = {.gguf = gguf};
     OMM_ASSERT(omm_gguf_get_text(f.arch, sizeof f.arch, gguf, "general.architecture") == OMM_OK);
-    const double n = (double)rotated,
-                 base = is_local ? 10000.0 : twin_real(gguf, f.arch, "rope.freq_base", 1e4);
+    const double n = (double)rotated;
+    double base = is_local ? 10000.0 : twin_real(gguf, f.arch, "rope.freq_base", 1e4);
+    const double alpha = twin_real(gguf, f.arch, "rope.scaling.alpha", 0.0);
+    if (alpha > 0.0) base *= pow(alpha, n / (n - 2.0));
     const double plain = pow(base, -2.0 * (double)i / n);
     const omm_gguf_tensor *factors = factors_of(&f, is_long);
     *magnitude = twin_real(gguf, f.arch, "rope.scaling.attn_factor", 1.0);
@@ -51,6 +53,8 @@ double twin_rope_speed(double *magnitude, const omm_gguf *gguf, uint32_t rotated
     if (factors) return plain / (double)omm_get_f32(factors->data.data + 4 * (size_t)i);
     if (is_scaled(&f, "linear")) return plain / twin_real(gguf, f.arch, "rope.scaling.factor", 1.0);
     if (!is_scaled(&f, "yarn")) return plain;
-    *magnitude *= 1.0 + 0.1 * log(twin_real(gguf, f.arch, "rope.scaling.factor", 1.0));
+    const double longer = 0.1 * log(twin_real(gguf, f.arch, "rope.scaling.factor", 1.0));
+    *magnitude *= (1.0 + longer) /
+                  (1.0 + twin_real(gguf, f.arch, "rope.scaling.yarn_log_multiplier", 0.0) * longer);
     return yarn(&f, plain, base, n, (double)i);
 }

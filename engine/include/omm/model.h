@@ -70,6 +70,7 @@ typedef struct omm_model_dims {
     float embed_scale;       /* 1: none */
     float attention_scale;   /* usually 1 / sqrt(head_dim) */
     bool whole_norms;        /* q_norm and k_norm are of all heads together, not of each */
+    bool norms_turned;       /* they come after rope, not before it */
     float residual_scale;    /* 1: none */
     float logit_scale;       /* 1: none; files say what logits are divided by */
     float attention_softcap; /* 0: none */
@@ -87,6 +88,8 @@ typedef struct omm_model_dims {
     double rope_magnitude; /* rope.scaling.attn_factor, or 1 */
     uint32_t rope_context; /* positions before scaling: yarn, longrope */
     double yarn_beta_fast, yarn_beta_slow;
+    double yarn_log_multiplier; /* what yarn's magnitude is divided by; 0: nothing */
+    double temperature;         /* of omm_model_temperature; 0: none */
 } omm_model_dims;
 
 typedef struct omm_layer {
@@ -156,6 +159,9 @@ static inline size_t omm_model_widest_input(const omm_model_dims *d) {
     return widest > q ? widest : q;
 }
 
+/* What a query at `position` is multiplied with, after rope: 1, and of a model with a temperature (Llama 4's, arXiv
+ * 2501.19399) more from each further rope_context positions on. */
+float omm_model_temperature(const omm_model_dims *d, uint32_t position);
 /* Where longrope's factors are chosen for `positions` positions: are they the long ones? */
 bool omm_model_rope_far(const omm_model *model, uint32_t positions);
 /* Rotary table for `positions` positions; `far`: by the long factors; `local`: of the layers with a
