@@ -11,6 +11,11 @@ static const arch s_archs[] = {
     {.name = "qwen2", .parts = ARCH_QKV_BIAS, .rope_style = OMM_ROPE_HALVES, .ffn = OMM_FFN_SWIGLU},
     /* Qwen 3, dense. */
     {.name = "qwen3", .parts = ARCH_QK_NORM, .rope_style = OMM_ROPE_HALVES, .ffn = OMM_FFN_SWIGLU},
+    /* Gemma 1. */
+    {.name = "gemma",
+     .parts = ARCH_EMBED_SCALED,
+     .rope_style = OMM_ROPE_HALVES,
+     .ffn = OMM_FFN_GEGLU},
     /* Gemma 2: of two layers the first has the window; 27B has 46 layers. */
     {.name = "gemma2",
      .parts = ARCH_POST_NORMS | ARCH_EMBED_SCALED | ARCH_SOFTCAPS,

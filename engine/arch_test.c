@@ -73,6 +73,7 @@ static const test_case s_cases[] = {
      false,
      OMM_ACTIVATIONS_F32,
      0xcf456c91de827b46},
+    {"gemma", {.name = "gemma", .head_dim = 24}, 0, false, OMM_ACTIVATIONS_F32, 0x31d7dc31edd9c765},
     {"gemma2",
      {.name = "gemma2", .window = 17, .caps = {1.5f, 4.0f}},
      0,
@@ -469,7 +470,8 @@ static void yarn_mixes(void) {
 
 static void refusals(void) {
     refused((tiny_arch){.name = "qwen2vl"}, OMM_ERR_UNSUPPORTED,
-            "'qwen2vl' is not supported; these are: llama, qwen2, qwen3, gemma2, gemma3, phi3, "
+            "'qwen2vl' is not supported; these are: llama, qwen2, qwen3, gemma, gemma2, gemma3, "
+            "phi3, "
             "smollm3, granite, olmo2, mistral3, exaone4, ernie4_5, hunyuan-dense");
     refused((tiny_arch){.name = "qwen2", .skip = "blk.1.attn_k.bias"}, OMM_ERR_NOT_FOUND,
             "blk.1.attn_k.bias");

@@ -330,6 +330,7 @@ static void missing(void) {
         bool rope_local;
         float embed, logit;
     } cases[] = {{"llama", {0, 0}, 0, 0, 0, 10000, false, 1, 1},
+                 {"gemma", {0, 0}, 0, 0, 0, 10000, false, 8, 1},
                  {"gemma2", {50, 30}, 4096, 2, 0, 10000, false, 8, 1},
                  {"gemma3", {0, 0}, 0, 6, 0, 10000, true, 8, 1},
                  {"phi3", {0, 0}, 0, 0, 0, 10000, false, 1, 1},

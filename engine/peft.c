@@ -15,11 +15,11 @@ static const struct {
     const char *name;
     bool permuted, fused;
 } s_architectures[] = {
-    {"llama", true, false},         {"qwen2", false, false},   {"qwen3", false, false},
-    {"gemma2", false, false},       {"gemma3", false, false},  {"phi3", false, true},
-    {"smollm3", true, false},       {"granite", true, false},  {"olmo2", false, false},
-    {"mistral3", true, false},      {"exaone4", false, false}, {"ernie4_5", false, false},
-    {"hunyuan-dense", false, false}};
+    {"llama", true, false},     {"qwen2", false, false},        {"qwen3", false, false},
+    {"gemma", false, false},    {"gemma2", false, false},       {"gemma3", false, false},
+    {"phi3", false, true},      {"smollm3", true, false},       {"granite", true, false},
+    {"olmo2", false, false},    {"mistral3", true, false},      {"exaone4", false, false},
+    {"ernie4_5", false, false}, {"hunyuan-dense", false, false}};
 
 static omm_err find_architecture(omm_peft_base *base, const omm_gguf *gguf) {
     char *name = base->shape.architecture;
@@ -33,7 +33,7 @@ static omm_err find_architecture(omm_peft_base *base, const omm_gguf *gguf) {
     return omm_raise(
         OMM_ERR_UNSUPPORTED,
         "architecture '%s': adapters are converted for llama (also Mistral), qwen2, "
-        "qwen3, gemma2, gemma3, phi3, smollm3, granite, olmo2, mistral3, exaone4, ernie4_5, "
+        "qwen3, gemma, gemma2, gemma3, phi3, smollm3, granite, olmo2, mistral3, exaone4, ernie4_5, "
         "hunyuan-dense",
         name);
 }

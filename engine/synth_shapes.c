@@ -7,6 +7,7 @@
 #define LLAMA .architecture = "llama", .rms_eps = 1e-5f
 #define QWEN2 .architecture = "qwen2", .rms_eps = 1e-6f, .rope_base = 1e6f, .biases = true
 #define QWEN3 .architecture = "qwen3", .rms_eps = 1e-6f, .rope_base = 1e6f, .qk_norms = true
+#define GEMMA .architecture = "gemma", .rms_eps = 1e-6f, .rope_base = 1e4f
 #define GEMMA2                                                                                     \
     .architecture = "gemma2", .rms_eps = 1e-6f, .rope_base = 1e4f, .post_norms = true,             \
     .attention_cap = 50.0f, .final_cap = 30.0f
@@ -59,6 +60,7 @@ static const synth_shape s_shapes[] = {
     {"tiny-llama", LLAMA, TINY, .rope_base = 5e5f, .rope_factors = true},
     {"tiny-qwen2", QWEN2, TINY},
     {"tiny-qwen3", QWEN3, DIMS(2, 256, 512, 4, 2, 128, 512, 512)},
+    {"tiny-gemma", GEMMA, TINY},
     {"tiny-gemma2", GEMMA2, TINY, .window = 64},
     {"tiny-gemma3", GEMMA3, DIMS(7, 256, 512, 4, 2, 64, 512, 512), .window = 64},
     {"tiny-phi3", PHI3, TINY, .window = 64},

@@ -17,7 +17,8 @@ typedef struct twin {
     char arch[32];
     uint32_t layers, width, ff, heads, kv_heads, dim, rotated, window;
     double eps;
-    bool gemma2, gemma3, phi3, smollm3, granite, olmo2, mistral3, exaone4, hunyuan, long_rope;
+    bool gemma, gemma2, gemma3, phi3, smollm3, granite, olmo2, mistral3, exaone4, hunyuan,
+        long_rope;
     double *k, *v;    /* of one layer: [LENGTH_MAX][kv_heads * dim] */
     double **weights; /* of each tensor of the file that was needed */
 } twin;
@@ -185,7 +186,7 @@ static void attention(const twin *t, double *x, int layer, size_t position) {
 }
 
 static double activate(const twin *t, double x) {
-    if (!t->gemma2 && !t->gemma3) return x / (1.0 + exp(-x));
+    if (!t->gemma && !t->gemma2 && !t->gemma3) return x / (1.0 + exp(-x));
     return 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
 }
 
@@ -204,6 +205,7 @@ static void feed_forward(const twin *t, double *x, int layer) {
 static twin open_twin(const omm_gguf *gguf, bool long_rope) {
     twin t = {.gguf = gguf, .long_rope = long_rope};
     OMM_ASSERT(omm_gguf_get_text(t.arch, sizeof t.arch, gguf, "general.architecture") == OMM_OK);
+    t.gemma = strcmp(t.arch, "gemma") == 0;
     t.gemma2 = strcmp(t.arch, "gemma2") == 0;
     t.gemma3 = strcmp(t.arch, "gemma3") == 0;
     t.phi3 = strcmp(t.arch, "phi3") == 0;
@@ -247,7 +249,7 @@ void twin_logits(double *out, const omm_gguf *gguf, const uint32_t *ids, size_t 
     t.v = omm_alloc((size_t)LENGTH_MAX * t.kv_heads * t.dim, sizeof *t.v);
     t.weights = omm_alloc(gguf->tensor_count, sizeof *t.weights);
     OMM_ASSERT(x && t.k && t.v && t.weights && count <= LENGTH_MAX);
-    double scale = t.gemma2 || t.gemma3 ? sqrt((double)t.width) : 1.0;
+    double scale = t.gemma || t.gemma2 || t.gemma3 ? sqrt((double)t.width) : 1.0;
     if (granite(&t, "embedding_scale") != 0.0) scale = granite(&t, "embedding_scale");
     for (size_t p = 0; p < count; p++)
         for (uint32_t i = 0; i < t.width; i++)

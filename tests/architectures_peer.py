@@ -35,6 +35,7 @@ CASES = {  # what it is called, its kind and architecture, what its configuratio
                                            residual_multiplier=0.22, attention_multiplier=0.1, logits_scaling=8.0, **ROPE(1e7))),
     "granite untied": ("Granite", "granite", dict(num_hidden_layers=2, rms_norm_eps=1e-6, tie_word_embeddings=False, embedding_multiplier=0.7,
                                                   residual_multiplier=1.3, attention_multiplier=0.5, logits_scaling=0.4, **ROPE(1e4))),
+    "gemma": ("Gemma", "gemma", dict(num_hidden_layers=3, head_dim=16, rms_norm_eps=1e-6, hidden_activation="gelu_pytorch_tanh", **ROPE(1e4))),
     "olmo2": ("Olmo2", "olmo2", dict(num_hidden_layers=3, rms_norm_eps=1e-6, tie_word_embeddings=False, **ROPE(5e5))),
     "olmo2 deep": ("Olmo2", "olmo2", dict(num_hidden_layers=8, rms_norm_eps=1e-5, tie_word_embeddings=False, **ROPE(1e4))),
     "ministral3": ("Ministral3", "mistral3", dict(num_hidden_layers=3, head_dim=12, rms_norm_eps=1e-5, tie_word_embeddings=True,
@@ -59,7 +60,7 @@ LLAMA_NORMS = {"post_attention_layernorm": "ffn_norm"}
 POST_NORMS = {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm",
               "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
 MORE_PARTS = {"smollm3": LLAMA_NORMS, "granite": LLAMA_NORMS,
-              "olmo2": POST_NORMS, "exaone4": POST_NORMS, "mistral3": LLAMA_NORMS, "ernie4_5": LLAMA_NORMS,
+              "olmo2": POST_NORMS, "exaone4": POST_NORMS, "mistral3": LLAMA_NORMS, "ernie4_5": LLAMA_NORMS, "gemma": LLAMA_NORMS,
               "hunyuan-dense": LLAMA_NORMS | {"self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm"}}
 PAIRED = {"smollm3", "granite", "mistral3"}  # rows of q and k are in pairs there
 failures = []
@@ -108,10 +109,12 @@ def permuted(w, heads):
 def tensor_of(arch, key, w, config):
     stem, end = key.rsplit(".", 1)
     if stem in TOP:
-        return f"{TOP[stem]}.{end}", w
+        return f"{TOP[stem]}.{end}", w + np.float32(1) if arch == "gemma" and stem == "model.norm" else w
     _, _, layer, part = stem.split(".", 3)
     part = (PARTS | MORE_PARTS[arch])[part]
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(part)
+    if arch == "gemma" and part.endswith("norm"):
+        w = w + np.float32(1)
     return f"blk.{layer}.{part}.{end}", permuted(w, heads) if arch in PAIRED and heads else w
 
 

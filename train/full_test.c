@@ -502,9 +502,9 @@ static void not_finite(const omm_dataset *data) {
 }
 
 static void every_model(const omm_dataset *data) {
-    static const char *const all[] = {"llama",   "qwen2",    "qwen3",        "gemma2", "gemma3",
-                                      "phi3",    "smollm3",  "granite",      "olmo2",  "mistral3",
-                                      "exaone4", "ernie4_5", "hunyuan-dense"};
+    static const char *const all[] = {"llama",   "qwen2",    "qwen3",         "gemma2", "gemma3",
+                                      "phi3",    "smollm3",  "granite",       "olmo2",  "mistral3",
+                                      "exaone4", "ernie4_5", "hunyuan-dense", "gemma"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const tiny_arch arch = test_arch(all[i], OMM_FORMAT_F16);
         central_differences(data, "plain", &arch, i == 0 ? 2 : 1);

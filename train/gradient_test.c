@@ -344,9 +344,9 @@ static void some_in_int8(const packed *p) {
 }
 
 static void int8_activations(void) {
-    static const char *const names[] = {"llama",   "qwen2",    "qwen3",        "gemma2", "gemma3",
-                                        "phi3",    "smollm3",  "granite",      "olmo2",  "mistral3",
-                                        "exaone4", "ernie4_5", "hunyuan-dense"};
+    static const char *const names[] = {
+        "llama",   "qwen2", "qwen3",    "gemma2",  "gemma3",   "phi3",          "smollm3",
+        "granite", "olmo2", "mistral3", "exaone4", "ernie4_5", "hunyuan-dense", "gemma"};
     packed p;
     open_packed(&p);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -388,9 +388,9 @@ static void every_model(void) {
     central_differences(&llama, OMM_LORA_ALL_TARGETS, 0.3F, 1);
     for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
         central_differences(&llama, 1U << t, 0, t % 2);
-    static const char *const others[] = {"qwen2",    "qwen3",   "gemma2",   "gemma3",
-                                         "phi3",     "smollm3", "granite",  "olmo2",
-                                         "mistral3", "exaone4", "ernie4_5", "hunyuan-dense"};
+    static const char *const others[] = {
+        "qwen2", "qwen3",    "gemma2",  "gemma3",   "phi3",          "smollm3", "granite",
+        "olmo2", "mistral3", "exaone4", "ernie4_5", "hunyuan-dense", "gemma"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         const tiny_arch arch = test_arch(others[i], OMM_FORMAT_F32);
         central_differences(&arch, OMM_LORA_ALL_TARGETS, 0, i % 2);

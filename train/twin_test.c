@@ -465,9 +465,9 @@ static void short_run(const rig *g, const tiny_arch *arch, const char *name) {
 }
 
 static void other_models(const rig *g) {
-    static const char *const others[] = {"qwen2",    "qwen3",   "gemma2",   "gemma3",
-                                         "phi3",     "smollm3", "granite",  "olmo2",
-                                         "mistral3", "exaone4", "ernie4_5", "hunyuan-dense"};
+    static const char *const others[] = {
+        "qwen2", "qwen3",    "gemma2",  "gemma3",   "phi3",          "smollm3", "granite",
+        "olmo2", "mistral3", "exaone4", "ernie4_5", "hunyuan-dense", "gemma"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         const tiny_arch arch = test_arch(others[i], OMM_FORMAT_F32);
         short_run(g, &arch, "adamw, clipped, dropout");
