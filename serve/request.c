@@ -419,6 +419,23 @@ static bool read_tool(reader *r, omm_grammar_tool *tool, const json_t *function)
     return refuse(r, "tools", "tools: %s: strict is true or false", tool->name);
 }
 
+static bool open_calls(reader *r, const omm_grammar_calls *calls) {
+    omm_grammar_close(r->out->grammar); /* of the content alone */
+    r->out->grammar = NULL;
+    const omm_err err = omm_grammar_open_calls(&r->out->grammar, calls);
+    if (err == OMM_OK) return true;
+    if (err == OMM_ERR_NOMEM) return refuse_err(r, "tools", err);
+    return refuse(r, "tools", "tools: %s", omm_err_sentence());
+}
+
+/* A new reference: the schema of what is no call; NULL: any text is. */
+static json_t *schema_of_content(const reader *r) {
+    const json_t *format = json_object_get(r->root, "response_format");
+    json_t *schema = json_object_get(json_object_get(format, "json_schema"), "schema");
+    if (!r->out->has_format) return NULL;
+    return schema ? json_incref(schema) : json_pack("{s:s}", "type", "object");
+}
+
 /* A call that is begun is one of these, to its end. */
 static bool hold_to_calls(reader *r, const json_t *tools) {
     omm_grammar_tool list[OMM_CHAT_TOOLS_MAX];
@@ -432,10 +449,10 @@ static bool hold_to_calls(reader *r, const json_t *tools) {
         if (!read_tool(r, &list[calls.tool_count], omm_chat_function_at(tools, i))) return false;
         calls.tool_count += may_be_called(r, list[calls.tool_count].name);
     }
-    const omm_err err = omm_grammar_open_calls(&r->out->grammar, &calls);
-    if (err == OMM_OK) return true;
-    if (err == OMM_ERR_NOMEM) return refuse_err(r, "tools", err);
-    return refuse(r, "tools", "tools: %s", omm_err_sentence());
+    calls.content = schema_of_content(r);
+    const bool ok = open_calls(r, &calls);
+    json_decref(calls.content);
+    return ok;
 }
 
 /* A call that is asked for is begun: the model can only go on with it. */
@@ -548,10 +565,7 @@ static bool read_messages(reader *r) {
     if (!check_count(r, "tools", all) || !check_names(r, all) || !read_choice(r, &tools))
         return false;
     r->out->has_tools = json_array_size(tools) > 0;
-    if (r->out->grammar && r->out->has_tools)
-        return refuse(r, "response_format",
-                      "response_format: a call is no JSON text; give no tools, or \"tool_choice\": "
-                      "\"none\"");
+    r->out->has_format = r->out->grammar && r->out->has_tools && r->out->begun.size == 0;
     set_thinking(r);
     omm_chat_turns_init(&turns, TURNS_BYTES_MAX);
     turns.tokenizer = r->o->tokenizer;

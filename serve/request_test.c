@@ -116,8 +116,6 @@ static const refusal s_refusals[] = {
      "\"schema\": {\"properties\": {\"a\": {\"pattern\": \"(?=x)\"}}}}}}",
      400, "response_format",
      "response_format: #/properties/a/pattern: byte 2 of the pattern: (? with this behind it"},
-    {true, "{" TURN ", " TOOLS ", " SCHEMA("") "}", 400, "response_format",
-     "give no tools, or \"tool_choice\": \"none\""},
     {false, "{\"prompt\": \"x\", " SCHEMA("") "}", 400, NULL, "response_format: not known here"},
     {true, "{" TURN ", \"reasoning_effort\": \"most\"}", 400, "reasoning_effort",
      "none (no thought), minimal, low"},
@@ -227,14 +225,14 @@ static void test_many_tools(const served *s) {
     static const char *const before[] = {
         "{" TURN ", \"tools\": [", "{" TURN ", \"tools\": [{\"name\": \"a\"}], \"tool_choice\": "
                                    "{\"allowed_tools\": {\"mode\": \"auto\", \"tools\": ["};
-    static const char *const words[] = {"tools: 65 tools; at most 64",
-                                        "tool_choice: 65 tools; at most 64"};
+    static const char *const words[] = {"tools: 129 tools; at most 128",
+                                        "tool_choice: 129 tools; at most 128"};
     for (size_t i = 0; i < 2; i++) {
         omm_buf body;
         fault why;
         omm_buf_init(&body, 1 << 16);
         CHECK_OK(omm_buf_printf(&body, "%s", before[i]));
-        for (unsigned k = 0; k < 65; k++)
+        for (unsigned k = 0; k < 129; k++)
             CHECK_OK(omm_buf_printf(&body, "%s{\"name\": \"a\"}", k ? ", " : ""));
         CHECK_OK(omm_buf_append(&body, i ? "]}}}" : "]}", i ? 5 : 3));
         CHECK(!reads(s, &why, true, (const char *)body.data));
@@ -491,11 +489,16 @@ static void test_formats(const served *s) {
         "{" TURN ", " SCHEMA("\"strict\": true, \"description\": \"d\", ") "}",
         "{" TURN ", \"response_format\": {\"type\": \"json_object\"}, \"stream\": true}",
         "{" TURN ", " TOOLS ", \"tool_choice\": \"none\", " SCHEMA("\"strict\": null, ") "}",
+        "{" TURN ", " TOOLS ", " SCHEMA("") "}",
+        "{" TURN ", " TOOLS ", \"tool_choice\": \"required\", " SCHEMA("") "}",
         "{" TURN ", \"response_format\": {\"type\": \"text\"}}",
         "{" TURN ", \"response_format\": null}"};
     for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
         accepts(s, true, bodies[i]);
-        CHECK_EQ(s_request->grammar != NULL, i < 3);
+        CHECK_EQ(s_request->grammar != NULL, i < 5);
+        CHECK_EQ(s_request->has_tools, i == 3 || i == 4);
+        CHECK_EQ(s_request->has_format, i == 3);
+        CHECK(i >= 5 || s_request->at_once);
         request_fini(s_request);
     }
 }
@@ -636,6 +639,28 @@ static const held s_held[] = {
      false},
     {TEMPLATE_OF_LISTED_CALLS, ALLOWED("required", "b") TWO("\"parameters\": {}"),
      " \"b\",\"arguments\":{}}]", true, true},
+    /* beside a format: calls, or what it describes, or (asked for) one of them alone */
+    {NULL, ", " TOOLS ", " SCHEMA(""), ONE, true, true},
+    {NULL, ", " TOOLS ", " SCHEMA(""), "{\"a\": 5}", true, true},
+    {NULL, ", " TOOLS ", " SCHEMA(""), "{\"a\": \"x", false, false},
+    {NULL, ", " TOOLS ", " SCHEMA(""), "Well", false, false},
+    {NULL, ", " TOOLS ", " SCHEMA(""), "<tool_call>{\"name\":\"calculus", false, false},
+    {NULL, ", " TOOLS ", \"response_format\": {\"type\": \"json_object\"}", "{\"b\": [1]}", true,
+     true},
+    {NULL, ", " TOOLS ", \"response_format\": {\"type\": \"json_object\"}", "[", false, false},
+    {NULL, ", " TOOLS ", \"response_format\": {\"type\": \"text\"}", "Well", true, true},
+    {NULL, ", " TOOLS ", \"tool_choice\": \"none\", " SCHEMA(""), ONE, false, false},
+    {NULL, ", " TOOLS ", \"tool_choice\": \"none\", " SCHEMA(""), "{\"a\": 5}", true, true},
+    {NULL, ", " TOOLS ", \"tool_choice\": \"required\", " SCHEMA(""),
+     "\"calculator\",\"arguments\":{}}</tool_call>", true, true},
+    {NULL, ", " TOOLS ", \"tool_choice\": \"required\", " SCHEMA(""), "{\"a\"", false, false},
+    {TEMPLATE_OF_BARE_CALLS, ", " TOOLS ", " SCHEMA(""),
+     "{\"name\":\"calculator\",\"parameters\":{}}", true, true},
+    {TEMPLATE_OF_BARE_CALLS, ", " TOOLS ", " SCHEMA(""), "{\"a\":5}", true, true},
+    {TEMPLATE_OF_BARE_CALLS, ", " TOOLS ", " SCHEMA(""), "{\"name\":\"calculus", true, false},
+    {TEMPLATE_OF_NAMED_CALLS, ", " TOOLS ", " SCHEMA(""), "[TOOL_CALLS]calculator[ARGS]{}", true,
+     true},
+    {THINKS, ", " TOOLS ", " SCHEMA(""), "hm", false, false}, /* as with a format alone */
 };
 
 static void test_held(const served *s) {
@@ -679,11 +704,12 @@ static void test_context(const served *s) {
 
 static void test_memory(const served *s) {
     fault why;
-    for (size_t n = 2; n < 120; n++) { /* each twice, of two bodies */
-        omm_mem_fail_nth(n / 2);
-        const char *body = n % 2 ? "{" TURN ", " TOOLS ", \"stop\": \"x\"}"
-                                 : "{" TURN ", " SCHEMA("") ", \"stop\": \"x\"}";
-        const bool ok = reads(s, &why, true, body);
+    static const char *const bodies[3] = {"{" TURN ", " TOOLS ", \"stop\": \"x\"}",
+                                          "{" TURN ", " SCHEMA("") ", \"stop\": \"x\"}",
+                                          "{" TURN ", " TOOLS ", " SCHEMA("") "}"};
+    for (size_t n = 3; n < 240; n++) { /* each of all bodies */
+        omm_mem_fail_nth(n / 3);
+        const bool ok = reads(s, &why, true, bodies[n % 3]);
         CHECK(!ok || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         request_fini(s_request);

@@ -830,10 +830,14 @@ static omm_err compile_root(uint32_t *out, omm_grammar *g, json_t *schema, const
     return err;
 }
 
+omm_err grammar_add_schema(uint32_t *out, omm_grammar *g, json_t *schema) {
+    return compile_root(out, g, schema, "#", false, false);
+}
+
 omm_err omm_grammar_open_schema(omm_grammar **out, json_t *schema) {
     omm_grammar *g = NULL;
     OMM_TRY(grammar_open(&g));
-    omm_err err = compile_root(&g->root, g, schema, "#", false, false);
+    omm_err err = grammar_add_schema(&g->root, g, schema);
     if (err == OMM_OK) err = grammar_finish_root(g);
     if (err != OMM_OK) {
         omm_grammar_close(g);
