@@ -703,10 +703,13 @@ static bool check_neutral(const reader *r, const char *name, const json_t *value
                   n->values[0] ? n->values : "null");
 }
 
-/* Where texts are no names and patterns: what a model has drawn, or a tool has read from a file. */
+/* Where texts are no names and patterns: what a model has drawn, or a tool has read from a file, or somebody has cut. */
+static const char *const s_texts[] = {"messages", "prompt", "stop", NULL};
+
 static bool may_have_nul(const char *name) {
-    return strcmp(name, "messages") == 0 || strcmp(name, "prompt") == 0 ||
-           strcmp(name, "stop") == 0;
+    size_t i = 0;
+    while (s_texts[i] && strcmp(s_texts[i], name) != 0) i++;
+    return s_texts[i] != NULL;
 }
 
 static bool read_member(reader *r, const char *name, json_t *value) {
@@ -827,7 +830,7 @@ bool request_read(request *out, fault *why, const omm_serve_options *o, bool is_
     request_init(out, o, is_chat, draw);
     reader r = {out, why, o, NULL};
     /* a wide number that matters is refused by its name, others are about as large */
-    const omm_err err = omm_json_parse_asked(&root, body, "the body");
+    const omm_err err = omm_json_parse_asked(&root, body, s_texts, "the body");
     if (err != OMM_OK) return refuse_err(&r, NULL, err);
     r.root = root;
     const bool ok = read_root(&r);

@@ -195,6 +195,9 @@ static const refusal s_refusals[] = {
     {true, "{" TURN ", \"model\": \"base\\u0000x\"}", 400, "model", "model: \\u0000 is allowed in"},
     {true, "{" TURN ", \"tools\": [{\"name\": \"a\\u0000\"}]}", 400, "tools", "tools: \\u0000"},
     {true, "{" TURN ", \"user\\u0000\": 1}", 400, NULL, "the body:1"},
+    {true, "{" TURN ", \"tools\": [{\"name\": \"\\ud83d\"}]}", 400, NULL, "invalid Unicode"},
+    {true, "{" TURN ", \"model\": \"\\ud83d\"}", 400, NULL, "invalid Unicode"},
+    {true, "{" TURN ", \"temperature\": 1e400}", 400, NULL, "real number overflow"},
     {true, "{" TURN ", \"n\": 20, \"logprobs\": true, \"top_logprobs\": 20}", 400, "logprobs",
      "logprobs: 210840 of them in one answer; at most 65536"},
 };
@@ -260,6 +263,29 @@ static void test_nul(const served *s) {
             "\"arguments\": \"{\\\"x\\\": \\\"\\\\u0000\\\"}\"}}]}, {\"role\": \"tool\", "
             "\"content\": \"ELF\\u0000\"}]}");
     request_fini(s_request);
+}
+
+/* Half of a pair is as U+FFFD, where a text was cut. */
+static void test_halves(const served *s) {
+    const char *const bodies[] = {
+        "{\"prompt\": \"x \\ud83d\", \"stop\": [\"\\udc00\"]}",
+        "{\"prompt\": \"x \\ufffd\", \"stop\": [\"\\ufffd\"]}",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"x \\ud83d\"}]}",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"x \\ufffd\"}]}"};
+    for (size_t chat = 0; chat < 2; chat++) {
+        omm_tokens ids;
+        omm_tokens_init(&ids, 1 << 12);
+        accepts(s, chat == 1, bodies[2 * chat]);
+        for (size_t i = 0; i < s_request->prompts[0].count; i++)
+            CHECK_OK(omm_tokens_push(&ids, s_request->prompts[0].ids[i]));
+        if (chat == 0) CHECK(omm_bytes_equal(s_request->stops[0], omm_bytes_str("\xef\xbf\xbd")));
+        request_fini(s_request);
+        accepts(s, chat == 1, bodies[2 * chat + 1]);
+        CHECK_EQ(ids.count, s_request->prompts[0].count);
+        CHECK_EQ(memcmp(ids.ids, s_request->prompts[0].ids, ids.count * sizeof *ids.ids), 0);
+        request_fini(s_request);
+        omm_tokens_fini(&ids);
+    }
 }
 
 /* A number that 64 bits do not hold, where it is nothing's measure or a limit that no text reaches. */
@@ -727,6 +753,7 @@ int main(void) {
     test_members(&s);
     test_wide(&s);
     test_nul(&s);
+    test_halves(&s);
     test_penalties(&s);
     test_neutral(&s);
     test_thinking(&s);
