@@ -661,6 +661,7 @@ static const struct member {
     {"top_k", BOTH, take_top_k},
     {"seed", BOTH, take_seed},
     {"n", BOTH, take_n},
+    {"best_of", BOTH, NULL}, /* check_members */
     {"stop", BOTH, take_stop},
     {"max_tokens", BOTH, take_tokens_max},
     {"max_completion_tokens", CHAT, take_tokens_max},
@@ -742,6 +743,15 @@ static bool read_members(reader *r) {
     return true;
 }
 
+/* The best of one is that one, and of as many as are asked for all are sent. */
+static bool check_best_of(const reader *r) {
+    const json_t *value = json_object_get(r->root, "best_of");
+    const double v = json_number_value(value);
+    if (!value || json_is_null(value)) return true;
+    if (json_is_number(value) && (v == 1.0 || v == (double)r->out->n)) return true;
+    return refuse(r, "best_of", "best_of: not supported; accepted: 1, and n (here %u)", r->out->n);
+}
+
 /* What members say together. */
 static bool check_members(reader *r) {
     request *out = r->out;
@@ -755,6 +765,7 @@ static bool check_members(reader *r) {
                       json_object_get(r->root, "max_completion_tokens") ? "max_completion_tokens"
                                                                         : "max_tokens",
                       UINT32_MAX, out->is_chat ? "" : "; 0 together with echo");
+    if (!check_best_of(r)) return false;
     const json_t *kwargs = json_object_get(r->root, "chat_template_kwargs");
     if (json_object_get(kwargs, "enable_thinking") &&
         json_is_string(json_object_get(r->root, "reasoning_effort")))

@@ -133,7 +133,10 @@ static const refusal s_refusals[] = {
     {false, "{\"prompt\": \"x\", \"reasoning_effort\": \"none\"}", 400, NULL, "not known here"},
     {true, "{" TURN ", \"modalities\": [\"audio\"]}", 400, "modalities", "[\"text\"]"},
     {false, "{\"prompt\": \"x\", \"best_of\": 2}", 400, "best_of",
-     "best_of: not supported; accepted: 1"},
+     "best_of: not supported; accepted: 1, and n (here 1)"},
+    {false, "{\"best_of\": 3, \"prompt\": \"x\", \"n\": 2}", 400, "best_of",
+     "accepted: 1, and n (here 2)"},
+    {true, "{" TURN ", \"n\": 2, \"best_of\": \"2\"}", 400, "best_of", "not supported"},
     {false, "{\"prompt\": \"x\", \"suffix\": \"y\"}", 400, "suffix", "not supported"},
     {true, "{" TURN ", \"tool_choice\": \"required\"}", 400, "tool_choice", "there are no tools"},
     {true, "{" TURN ", " TOOLS ", \"tool_choice\": {\"function\": {\"name\": \"x\"}}}", 400,
@@ -363,6 +366,20 @@ static void test_members(const served *s) {
 }
 
 /* Those of a request are its own; what it does not say is the server's. */
+/* As many as are sent, in either order, and one. */
+static void test_best_of(const served *s) {
+    static const char *const more[] = {"\"n\": 3, \"best_of\": 3", "\"best_of\": 3.0, \"n\": 3",
+                                       "\"n\": 3, \"best_of\": 1", "\"n\": 3, \"best_of\": null"};
+    for (size_t i = 0; i < 2 * sizeof more / sizeof *more; i++) {
+        char body[256];
+        snprintf(body, sizeof body, i % 2 ? "{" TURN ", %s}" : "{\"prompt\": \"x\", %s}",
+                 more[i / 2]);
+        accepts(s, i % 2 == 1, body);
+        CHECK_EQ(s_request->n, 3);
+        request_fini(s_request);
+    }
+}
+
 static void test_penalties(const served *s) {
     const omm_sampler *got = &s_request->sampler;
     served of = *s;
@@ -754,6 +771,7 @@ int main(void) {
     test_wide(&s);
     test_nul(&s);
     test_halves(&s);
+    test_best_of(&s);
     test_penalties(&s);
     test_neutral(&s);
     test_thinking(&s);
