@@ -5,6 +5,7 @@
  *   grammar_lenient.c schemas of which something is left out, before that
  *   grammar_gather.c  their members, by all that says something of them
  *   grammar_place.c   what $ref names
+ *   grammar_all_of.c  schemas that all hold, as one
  *   grammar_format.c  formats --> regular expressions
  *   grammar_calls.c   tools --> rules
  *   grammar_match.c   byte after byte through rules
@@ -62,8 +63,9 @@ typedef struct rule {
     uint32_t min, max; /* STRING, PATTERN (max alone): characters; ARRAY: items */
     decimal low,
         high; /* INTEGER, and NUMBER of a range: its value, less than INTEGER_MAX + 1 on either side */
-    bool ranged; /* that; all INTEGER are */
-    bool wide;   /* of a tool that is not strict: where it is too much to follow it is any value */
+    bool ranged;      /* that; all INTEGER are */
+    int64_t multiple; /* INTEGER: of this; low and high are such themselves; 0: any */
+    bool wide; /* of a tool that is not strict: where it is too much to follow it is any value */
     uint32_t height; /* values inside one another that the flattest text takes, itself among them */
     uint32_t path;   /* where it stands in the schema, in bytes; for errors */
 } rule;
@@ -156,6 +158,10 @@ bool grammar_is_note(const char *key); /* title and the like */
 bool grammar_says_nothing(json_t *schema);
 /* Of schemas that all hold, how many say anything.  *at: the last of them. */
 size_t grammar_count_said(size_t *at, const json_t *list);
+/* grammar_all_of.c: a new reference to one schema that says what allOf and what stands beside it say together; NULL: that is not
+ * known exactly, or it is not looked at so long: `why`. */
+#define ALL_OF_WHY_MAX 60u
+json_t *all_of_join(char why[ALL_OF_WHY_MAX], json_t *root, json_t *schema, looks *l);
 /* grammar_lenient.c: of keywords that stand beside one another the one that counts; NULL: the type and its own. */
 const char *lenient_keyword(json_t *root, const json_t *schema);
 /* Has it keywords that name members, of which that one is not all?  is_alone: it has such a one. */

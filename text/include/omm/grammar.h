@@ -10,15 +10,17 @@
  * only what has to be escaped is.  Values of enum and const are spelled as omm_json_write_spaced spells them.
  *
  * Schemas.  Supported are
- *   type (a name or a list), enum, const, anyOf, oneOf (read as anyOf), allOf of one (beside notes), $ref to a place in the schema (# and a path)
+ *   type (a name or a list), enum, const, anyOf, oneOf (read as anyOf), allOf, $ref to a place in the schema (# and a path)
  *   object: properties, required, additionalProperties      string: minLength, maxLength (characters), pattern or format
- *   array: items, prefixItems, minItems, maxItems           numbers: minimum, maximum, exclusiveMinimum, exclusiveMaximum
+ *   array: items, prefixItems, minItems, maxItems           numbers: minimum, maximum, exclusiveMinimum, exclusiveMaximum,
+ *   multipleOf (of a whole number up to 1e15: its multiples are spelled as integers)
  *   pattern: regular expressions of ECMA-262 as pattern.h has them, found anywhere; format: date-time, date, time, duration, email,
  *            hostname, ipv4, ipv6, uuid, uri (grammar_format.c)
  *   title, description, default, examples and the like, and $id of the root: without meaning
  * and anything else is refused with its path: what is left out in silence would be promised and not kept.  $ref and the
- * keywords from enum to allOf stand alone, but enum and const beside type.  Where `type` is missing the keywords that are
- * there say it; where there are none, any value may stand.
+ * keywords from enum to allOf stand alone, but enum and const beside type, and anything beside allOf: what the schemas of its list and
+ * that say becomes one schema, keyword by keyword, where of two of a kind one follows from both (grammar_all_of.c); else it is refused.
+ * Where `type` is missing the keywords that are there say it; where there are none, any value may stand.
  *
  * Members come in the order of `properties`, those that are not required may be left out, then others where
  * additionalProperties allows them (absent: any value, as the standard has it).  Their names are spelled without \u and \/,
