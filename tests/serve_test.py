@@ -225,6 +225,12 @@ def test_clients(folder):
     for more in CLIENTS:
         got = server.ask("/v1/chat/completions", {**body, **more})["choices"]
         check(got[0]["message"] == want[0]["message"], more, got, "not", want)
+    cut = "A face: \ud83d"  # as a program writes it that has cut a text in the middle of a character
+    replaced, as_cut = ({**body, "messages": [{"role": "user", "content": text}]} for text in (cut.replace("\ud83d", "\ufffd"), cut))
+    check(server.ask("/v1/chat/completions", as_cut)["choices"] == server.ask("/v1/chat/completions", replaced)["choices"], "half of a pair")
+    check("invalid Unicode" in server.ask("/v1/chat/completions", {**body, "model": cut}, 400)["error"]["message"], "half of a pair in a name")
+    both = server.ask("/v1/completions", {"prompt": "Once", "n": 2, "best_of": 2, "max_tokens": 3, "seed": 1})["choices"]
+    check(len(both) == 2, both)
     for more in {"mirostat": 2}, {"typical_p": 0.5}, {"best_of": 2}, {"ignore_eos": True}, {"dry_multiplier": 0.8}, {"grammar": "root ::= [0-9]"}:
         error = server.ask("/v1/chat/completions", {**body, **more}, 400)["error"]
         check(error["param"] in more and "not supported; accepted: " in error["message"], error)
