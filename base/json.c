@@ -1,5 +1,7 @@
-#include "omm/json.h"
+#include "json_internal.h"
+
 #include "omm/file.h"
+#include "omm/json.h"
 #include "omm/mem.h"
 #include "omm/utf8.h"
 
@@ -144,9 +146,24 @@ omm_err omm_json_parse_wide(json_t **out, bool *is_wide, omm_bytes text, const c
     return parse_wide(out, is_wide, text, name, JSON_REJECT_DUPLICATES);
 }
 
-omm_err omm_json_parse_asked(json_t **out, omm_bytes text, const char *name) {
+static omm_err parse_asked(json_t **out, omm_bytes text, const char *name) {
     bool is_wide = false;
     return parse_wide(out, &is_wide, text, name, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL);
+}
+
+omm_err omm_json_parse_asked(json_t **out, omm_bytes text, const char *const *texts,
+                             const char *name) {
+    omm_buf copy;
+    const omm_err err = parse_asked(out, text, name);
+    if (err != OMM_ERR_FORMAT || text.size == 0) return err;
+    omm_buf_init(&copy, text.size);
+    omm_err again = omm_buf_append(&copy, text.data, text.size);
+    if (again == OMM_OK)
+        again = json_mend_surrogates(copy.data, copy.size, texts) > 0
+                    ? parse_asked(out, omm_buf_view(&copy), name)
+                    : err;
+    omm_buf_fini(&copy);
+    return again;
 }
 
 bool omm_json_has_nul(json_t *value) {

@@ -1,5 +1,5 @@
-/* json_fuzz.c - what parses is written, read back and written again: the same bytes; and the reader of wide integers gives
- * the same of it, and takes nothing else but for these. */
+/* json_fuzz.c - what parses is written, read back and written again: the same bytes; the reader of wide integers gives the same of
+ * it, and takes nothing else but for these, and the one of what clients ask gives the same, too. */
 #include "omm/json.h"
 #include "omm/mem.h"
 
@@ -13,11 +13,17 @@ static omm_buf write_value(const json_t *value) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    json_t *first = NULL, *wide = NULL;
+    static const char *const texts[] = {"a", "text", NULL};
+    json_t *first = NULL, *wide = NULL, *asked = NULL;
     bool is_wide = false;
     const omm_err err = omm_json_parse(&first, omm_bytes_of(data, size), "fuzz");
     const omm_err also = omm_json_parse_wide(&wide, &is_wide, omm_bytes_of(data, size), "fuzz");
     OMM_ASSERT(is_wide ? err == OMM_ERR_FORMAT : also == err);
+    if (omm_json_parse_asked(&asked, omm_bytes_of(data, size), texts, "fuzz") == OMM_OK)
+        OMM_ASSERT(err != OMM_OK || json_equal(first, asked));
+    else
+        OMM_ASSERT(err != OMM_OK);
+    json_decref(asked);
     if (err != OMM_OK) {
         if (also == OMM_OK) json_decref(wide);
         return 0;

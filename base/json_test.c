@@ -112,22 +112,71 @@ static void pretty_spelling(void) {
 }
 
 /* Integers that 64 bits do not hold, among others that they do: those stay integers, and columns stay what they are. */
+static const char *const s_texts[] = {"text", "more", NULL};
+
 static void what_is_asked_may_have_nul(void) {
     static const char wide[] = "{\"a\": [1, {\"b\": \"x\\u0000y\"}], \"n\": 18446744073709551616}";
     json_t *value = NULL;
-    CHECK_OK(omm_json_parse_asked(&value, omm_bytes_str(wide), "t"));
+    CHECK_OK(omm_json_parse_asked(&value, omm_bytes_str(wide), s_texts, "t"));
     const json_t *text = json_object_get(json_array_get(json_object_get(value, "a"), 1), "b");
     CHECK(json_string_length(text) == 3 && memcmp(json_string_value(text), "x\0y", 3) == 0);
     CHECK(omm_json_has_nul(value) && !omm_json_has_nul(json_object_get(value, "n")));
     CHECK(json_real_value(json_object_get(value, "n")) == 18446744073709551616.0);
     json_decref(value);
-    CHECK_OK(omm_json_parse_asked(&value, omm_bytes_str("[\"x\", {\"a\": \"\"}]"), "t"));
+    CHECK_OK(omm_json_parse_asked(&value, omm_bytes_str("[\"x\", {\"a\": \"\"}]"), s_texts, "t"));
     CHECK(!omm_json_has_nul(value));
     json_decref(value);
-    CHECK_ERR(omm_json_parse_asked(&value, omm_bytes_str("{\"a\\u0000\": 1}"), "t"),
+    CHECK_ERR(omm_json_parse_asked(&value, omm_bytes_str("{\"a\\u0000\": 1}"), s_texts, "t"),
               OMM_ERR_FORMAT);
-    CHECK_ERR(omm_json_parse_asked(&value, omm_bytes_str("{\"a\": 1, \"a\": 1}"), "t"),
+    CHECK_ERR(omm_json_parse_asked(&value, omm_bytes_str("{\"a\": 1, \"a\": 1}"), s_texts, "t"),
               OMM_ERR_FORMAT);
+}
+
+#define REPLACED "\xef\xbf\xbd"
+
+/* Half of a pair, wherever it stands below the members that are named, and nowhere else. */
+static void halves_of_pairs_are_replaced(void) {
+    static const char *const cut[][2] = {
+        {"{\"text\": \"a\\ud83d\"}", "a" REPLACED},
+        {"{\"x\": [{}], \"text\": \"\\uDE00\\uD83D\"}", REPLACED REPLACED},
+        {"{\"text\": \"\\ud83d\\ude00\\ud83d\\ud83d\\ude00\"}",
+         "\xf0\x9f\x98\x80" REPLACED "\xf0\x9f\x98\x80"},
+        {"{\"text\": \"\\ud83d\\u0041\\ud83d\\n\\\\ud83d\"}", REPLACED "A" REPLACED "\n\\ud83d"},
+        {"{\"n\": 18446744073709551616, \"text\": \"\\ud83d\\u0000\"}", REPLACED},
+    };
+    static const char *const refused[] = {
+        "{\"x\": \"\\ud83d\"}",
+        "{\"x\": [{\"text\": \"\\ud83d\"}]}",
+        "{\"text\": 1, \"x\": \"\\ud83d\"}",
+        "{\"text\\ud83d\": 1}",
+        "{\"text\": \"\\ud83d\", \"x\\ud83d\": 1}",
+        "{\"text\": \"\\ud83d\", \"x\": \"\\ud83d\"}",
+        "[\"text\", \"\\ud83d\"]",
+        "\"\\ud83d\"",
+        "{\"text\": \"\\ud83d",
+        "{\"text\": \"\\ud83",
+        "{\"text\": \"\\ud83d\", \"n\": 1e400}",
+        "{\"text\": \"\\ud83x\"}",
+        "{\"text\": {\"\\ud83d\": 1, \"\\ud83d\": 2}}",
+    };
+    for (size_t i = 0; i < sizeof cut / sizeof *cut; i++) {
+        json_t *value = NULL;
+        CHECK_OK(omm_json_parse_asked(&value, omm_bytes_str(cut[i][0]), s_texts, "t"));
+        CHECK_EQ(strcmp(json_string_value(json_object_get(value, "text")), cut[i][1]), 0);
+        json_decref(value);
+    }
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        json_t *value = NULL;
+        CHECK_ERR(omm_json_parse_asked(&value, omm_bytes_str(refused[i]), s_texts, "t"),
+                  OMM_ERR_FORMAT);
+        CHECK(!value);
+    }
+    json_t *value = NULL;
+    static const char deep[] = "{\"more\": [{\"a\": [\"\\ud83d\"], \"\\udc00\": 1}], \"x\": \"{\"}";
+    CHECK_OK(omm_json_parse_asked(&value, omm_bytes_str(deep), s_texts, "t"));
+    const json_t *one = json_array_get(json_object_get(value, "more"), 0);
+    CHECK(json_object_get(one, REPLACED));
+    json_decref(value);
 }
 
 static void wide_integers_are_reals(void) {
@@ -461,6 +510,7 @@ int main(void) {
     pretty_spelling();
     wide_integers_are_reals();
     what_is_asked_may_have_nul();
+    halves_of_pairs_are_replaced();
     malformed_text_is_refused();
     damaged_text_stays_in_bounds();
     members_are_typed();

@@ -21,7 +21,6 @@ static const neutral s_neutrals[] = {
     {"moderation", CHAT, ""},
     {"prediction", CHAT, NULL}, /* a guess at the text, for speed */
     {"logit_bias", BOTH, "{}, []"},
-    {"best_of", BOTH, "1"}, /* the best of one is that one */
     {"suffix", TEXT, "\"\""},
     {"modalities", CHAT, "[\"text\"]"},
     {"verbosity", CHAT, "\"medium\""},

@@ -18,7 +18,7 @@ static omm_err add_stops(output *t, const request *r) {
     size_t count = 0;
     const char *const *own = r->is_chat && !is_value ? omm_chat_stops(&count, t->tokenizer) : NULL;
     for (size_t i = 0; i < count; i++) {
-        OMM_TRY(omm_stops_add(&t->stops, omm_bytes_str(own[i])));
+        if (!r->has_format) OMM_TRY(omm_stops_add(&t->stops, omm_bytes_str(own[i])));
         OMM_TRY(omm_stops_add(&t->own, omm_bytes_str(own[i])));
     }
     for (size_t i = 0; i < r->stop_count; i++) OMM_TRY(omm_stops_add(&t->stops, r->stops[i]));
@@ -47,6 +47,7 @@ omm_err output_init(output *t, const request *r, const omm_tokenizer *tokenizer,
                   .begun = begun.size,
                   .thought = omm_thought_init(r->thinks),
                   .holds_calls = r->has_tools,
+                  .has_format = r->has_format,
                   .in_call = r->begun.size > 0,
                   .leads = r->has_tools && r->begun.size == 0 &&
                            omm_chat_calls_of(tokenizer) == OMM_CALLS_BARE,
@@ -77,6 +78,10 @@ static size_t content_begin(const output *t) {
 static omm_bytes content_so_far(const output *t) {
     const size_t at = content_begin(t);
     return omm_bytes_of(t->whole.data + at, t->whole.size - at);
+}
+
+static bool is_space(uint8_t c) {
+    return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
 static bool is_in_thought(const omm_thought *thought) {
@@ -147,10 +152,22 @@ static omm_err take_mark(output *t) {
                        mark.own ? form_of(t) : OMM_CALLS_MARKED);
 }
 
+/* One more byte of a text in a format, which is calls from its first byte on or has none in it.  False: a mark that ends with it
+ * is none. */
+static bool follow_format(output *t, uint8_t byte, omm_bare bare) {
+    if (!t->has_format) return true;
+    t->format_bytes += t->format_bytes > 0 || !is_space(byte);
+    const bool is_mark = t->mark.at == t->format_bytes;
+    if (!is_mark) t->mark = (omm_call_mark){0, 0};
+    if (!is_mark && bare == OMM_BARE_NOT) t->holds_calls = t->leads = false;
+    return is_mark;
+}
+
 static omm_err push_byte(output *t, uint8_t byte) {
     if (t->in_call) return push_to_call(t, byte);
     const omm_bare bare = follow_bare(t, byte, t->whole.size + t->stops.held.size);
-    const bool is_mark = omm_call_mark_follow(&t->mark, form_of(t), byte);
+    const bool ends_mark = omm_call_mark_follow(&t->mark, form_of(t), byte);
+    const bool is_mark = follow_format(t, byte, bare) && ends_mark;
     OMM_TRY(omm_stops_push(&t->whole, &t->stops, omm_bytes_of(&byte, 1)));
     if (has_stopped(t)) return OMM_OK;
     if (bare == OMM_BARE_CALL) return take_bare(t);
@@ -158,9 +175,10 @@ static omm_err push_byte(output *t, uint8_t byte) {
 }
 
 static omm_err push_text(output *t, omm_bytes text) {
-    if (!t->holds_calls) return omm_stops_push(&t->whole, &t->stops, text);
-    for (size_t i = 0; i < text.size; i++) OMM_TRY(push_byte(t, text.data[i]));
-    return OMM_OK;
+    size_t i = 0;
+    for (; t->holds_calls && i < text.size; i++) OMM_TRY(push_byte(t, text.data[i]));
+    if (i == text.size) return OMM_OK;
+    return omm_stops_push(&t->whole, &t->stops, omm_bytes_of(text.data + i, text.size - i));
 }
 
 /* What was held back as part of a character or of a stop text comes out. */
@@ -187,10 +205,6 @@ omm_err output_push(output *t, uint32_t id) {
     if (is_thought(t)) t->thought_tokens = t->tokens;
     if (has_stopped(t)) return end(t, FINISH_STOP);
     return t->tokens == t->tokens_max ? end(t, FINISH_LENGTH) : OMM_OK;
-}
-
-static bool is_space(uint8_t c) {
-    return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
 /* Bytes of the content for sure: no call, nor what may become one, nor white space in front of it. */

@@ -36,7 +36,9 @@ typedef struct output {
     omm_thought thought;
     size_t sent; /* of it, to who reads a stream */
     size_t thought_sent;
-    bool holds_calls; /* what may be a call is not sent as text */
+    bool holds_calls;    /* what may be a call is not sent as text */
+    bool has_format;     /* a text is one value or calls, as its first bytes say: */
+    size_t format_bytes; /* so many, without white space in front */
     uint32_t tokens, tokens_max;
     uint32_t thought_tokens;  /* of them */
     size_t bytes, characters; /* that tokens have come to, those held back among them */

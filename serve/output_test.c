@@ -456,6 +456,67 @@ static void test_bare(const served *s) {
     omm_free(r);
 }
 
+/* ---- calls, or content in a format -------------------------------------------------------------------- */
+
+/* What begins as no call does has none in it, and comes as it is drawn. */
+static const example s_format[] = {
+    {"{\"a\": \"" CALL "\"}", true, NULL, "", 100, FINISH_STOP, "{\"a\": \"" CALL "\"}", 0,
+     "{\"a\": \"" CALL "\"}"},
+    {"\"<tool_call>", true, NULL, "", 100, FINISH_STOP, "\"<tool_call>", 0, "\"<tool_call>"},
+    {"{\"a\": \"[INST]\"}", true, NULL, "", 100, FINISH_STOP, "{\"a\": \"[INST]\"}", 0,
+     "{\"a\": \"[INST]\"}"},
+    {"{\"a\": 5}", true, "5", "", 100, FINISH_STOP, "{\"a\": ", 0, "{\"a\": "},
+    {CALL, true, NULL, "", 100, FINISH_CALLS, "", 1, ""},
+    {CALL "\n" CALL, true, "1+1", "", 200, FINISH_CALLS, "", 2, ""},
+    {CALL "[INST]x", true, NULL, "", 100, FINISH_CALLS, "", 1, ""},
+    {"5", true, NULL, "", 100, FINISH_STOP, "5", 0, "5"},
+};
+
+static const example s_bare_format[] = {
+    {BARE, true, NULL, "", 100, FINISH_CALLS, "", 1, ""},
+    {CALL, true, NULL, "", 100, FINISH_CALLS, "", 1, ""},
+    {ADA, true, NULL, "", 100, FINISH_STOP, ADA, 0, ADA},
+    {"{\"a\": \"" CALL "\"}", true, NULL, "", 100, FINISH_STOP, "{\"a\": \"" CALL "\"}", 0,
+     "{\"a\": \"" CALL "\"}"},
+    {"{\"name\": \"calc" CALL, true, NULL, "", 200, FINISH_STOP, "{\"name\": \"calc" CALL, 0,
+     "{\"name\": \"calc" CALL},
+};
+
+static void check_formats(const served *s, const char *jinja, omm_calls_form form,
+                          const example *list, size_t count) {
+    const omm_grammar_tool tool = {.name = "calculator"};
+    json_t *content = json_pack("{s:s}", "type", "object");
+    const omm_grammar_calls calls = {
+        .tools = &tool, .tool_count = 1, .calls_max = 8, .form = form, .content = content};
+    request *r = (request *)omm_alloc(1, sizeof *r);
+    served other = *s;
+    CHECK(r != NULL);
+    other.tokenizer = served_other_tokenizer(jinja);
+    r->has_format = true;
+    CHECK_OK(omm_grammar_open_calls(&r->grammar, &calls));
+    for (size_t i = 0; i < count; i++)
+        check_example(r, &other, &(thoughtful){list[i], false, "", "", 0});
+    /* nothing of it waits for what may become a call */
+    char sent[2048];
+    output o;
+    r->stop_count = 0;
+    CHECK_OK(output_init(&o, r, other.tokenizer, 100));
+    pieces(sent, &o, &other, "{\"a\": \" <tool_ca", false);
+    CHECK(strstr(sent, "a|"));
+    CHECK_EQ(output_content(&o).size, strlen("{\"a\": \" <tool_ca"));
+    output_fini(&o);
+    omm_grammar_close(r->grammar);
+    omm_tokenizer_close(other.tokenizer);
+    json_decref(content);
+    omm_free(r);
+}
+
+static void test_formats(const served *s) {
+    check_formats(s, SERVED_MARKED, OMM_CALLS_MARKED, s_format, sizeof s_format / sizeof *s_format);
+    check_formats(s, TEMPLATE_OF_BARE_CALLS, OMM_CALLS_BARE, s_bare_format,
+                  sizeof s_bare_format / sizeof *s_bare_format);
+}
+
 /* ---- calls behind a mark of the form's own ----------------------------------------------------------- */
 
 #define NAMED "[TOOL_CALLS]calculator[ARGS]{\"a\": \"</s>[INST]\"}"
@@ -571,6 +632,7 @@ int main(void) {
     test_streamed(&s);
     test_own_stops(&s);
     test_bare(&s);
+    test_formats(&s);
     test_named(&s);
     test_listed(&s);
     test_pieces(&s);

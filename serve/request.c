@@ -419,6 +419,23 @@ static bool read_tool(reader *r, omm_grammar_tool *tool, const json_t *function)
     return refuse(r, "tools", "tools: %s: strict is true or false", tool->name);
 }
 
+static bool open_calls(reader *r, const omm_grammar_calls *calls) {
+    omm_grammar_close(r->out->grammar); /* of the content alone */
+    r->out->grammar = NULL;
+    const omm_err err = omm_grammar_open_calls(&r->out->grammar, calls);
+    if (err == OMM_OK) return true;
+    if (err == OMM_ERR_NOMEM) return refuse_err(r, "tools", err);
+    return refuse(r, "tools", "tools: %s", omm_err_sentence());
+}
+
+/* A new reference: the schema of what is no call; NULL: any text is. */
+static json_t *schema_of_content(const reader *r) {
+    const json_t *format = json_object_get(r->root, "response_format");
+    json_t *schema = json_object_get(json_object_get(format, "json_schema"), "schema");
+    if (!r->out->has_format) return NULL;
+    return schema ? json_incref(schema) : json_pack("{s:s}", "type", "object");
+}
+
 /* A call that is begun is one of these, to its end. */
 static bool hold_to_calls(reader *r, const json_t *tools) {
     omm_grammar_tool list[OMM_CHAT_TOOLS_MAX];
@@ -432,10 +449,10 @@ static bool hold_to_calls(reader *r, const json_t *tools) {
         if (!read_tool(r, &list[calls.tool_count], omm_chat_function_at(tools, i))) return false;
         calls.tool_count += may_be_called(r, list[calls.tool_count].name);
     }
-    const omm_err err = omm_grammar_open_calls(&r->out->grammar, &calls);
-    if (err == OMM_OK) return true;
-    if (err == OMM_ERR_NOMEM) return refuse_err(r, "tools", err);
-    return refuse(r, "tools", "tools: %s", omm_err_sentence());
+    calls.content = schema_of_content(r);
+    const bool ok = open_calls(r, &calls);
+    json_decref(calls.content);
+    return ok;
 }
 
 /* A call that is asked for is begun: the model can only go on with it. */
@@ -548,10 +565,7 @@ static bool read_messages(reader *r) {
     if (!check_count(r, "tools", all) || !check_names(r, all) || !read_choice(r, &tools))
         return false;
     r->out->has_tools = json_array_size(tools) > 0;
-    if (r->out->grammar && r->out->has_tools)
-        return refuse(r, "response_format",
-                      "response_format: a call is no JSON text; give no tools, or \"tool_choice\": "
-                      "\"none\"");
+    r->out->has_format = r->out->grammar && r->out->has_tools && r->out->begun.size == 0;
     set_thinking(r);
     omm_chat_turns_init(&turns, TURNS_BYTES_MAX);
     turns.tokenizer = r->o->tokenizer;
@@ -647,6 +661,7 @@ static const struct member {
     {"top_k", BOTH, take_top_k},
     {"seed", BOTH, take_seed},
     {"n", BOTH, take_n},
+    {"best_of", BOTH, NULL}, /* check_members */
     {"stop", BOTH, take_stop},
     {"max_tokens", BOTH, take_tokens_max},
     {"max_completion_tokens", CHAT, take_tokens_max},
@@ -689,10 +704,13 @@ static bool check_neutral(const reader *r, const char *name, const json_t *value
                   n->values[0] ? n->values : "null");
 }
 
-/* Where texts are no names and patterns: what a model has drawn, or a tool has read from a file. */
+/* Where texts are no names and patterns: what a model has drawn, or a tool has read from a file, or somebody has cut. */
+static const char *const s_texts[] = {"messages", "prompt", "stop", NULL};
+
 static bool may_have_nul(const char *name) {
-    return strcmp(name, "messages") == 0 || strcmp(name, "prompt") == 0 ||
-           strcmp(name, "stop") == 0;
+    size_t i = 0;
+    while (s_texts[i] && strcmp(s_texts[i], name) != 0) i++;
+    return s_texts[i] != NULL;
 }
 
 static bool read_member(reader *r, const char *name, json_t *value) {
@@ -725,6 +743,15 @@ static bool read_members(reader *r) {
     return true;
 }
 
+/* The best of one is that one, and of as many as are asked for all are sent. */
+static bool check_best_of(const reader *r) {
+    const json_t *value = json_object_get(r->root, "best_of");
+    const double v = json_number_value(value);
+    if (!value || json_is_null(value)) return true;
+    if (json_is_number(value) && (v == 1.0 || v == (double)r->out->n)) return true;
+    return refuse(r, "best_of", "best_of: not supported; accepted: 1, and n (here %u)", r->out->n);
+}
+
 /* What members say together. */
 static bool check_members(reader *r) {
     request *out = r->out;
@@ -738,6 +765,7 @@ static bool check_members(reader *r) {
                       json_object_get(r->root, "max_completion_tokens") ? "max_completion_tokens"
                                                                         : "max_tokens",
                       UINT32_MAX, out->is_chat ? "" : "; 0 together with echo");
+    if (!check_best_of(r)) return false;
     const json_t *kwargs = json_object_get(r->root, "chat_template_kwargs");
     if (json_object_get(kwargs, "enable_thinking") &&
         json_is_string(json_object_get(r->root, "reasoning_effort")))
@@ -813,7 +841,7 @@ bool request_read(request *out, fault *why, const omm_serve_options *o, bool is_
     request_init(out, o, is_chat, draw);
     reader r = {out, why, o, NULL};
     /* a wide number that matters is refused by its name, others are about as large */
-    const omm_err err = omm_json_parse_asked(&root, body, "the body");
+    const omm_err err = omm_json_parse_asked(&root, body, s_texts, "the body");
     if (err != OMM_OK) return refuse_err(&r, NULL, err);
     r.root = root;
     const bool ok = read_root(&r);

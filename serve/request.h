@@ -44,6 +44,7 @@ typedef struct request {
     omm_grammar *
         grammar; /* what every text has to be (response_format), or its calls (tools); NULL: any text */
     bool has_tools;
+    bool has_format;    /* beside them: a text without calls is JSON */
     uint32_t calls_max; /* in one text */
     bool at_once;       /* a model that thinks is asked not to */
     bool thinks;        /* texts may begin with a thought */

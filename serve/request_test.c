@@ -116,8 +116,6 @@ static const refusal s_refusals[] = {
      "\"schema\": {\"properties\": {\"a\": {\"pattern\": \"(?=x)\"}}}}}}",
      400, "response_format",
      "response_format: #/properties/a/pattern: byte 2 of the pattern: (? with this behind it"},
-    {true, "{" TURN ", " TOOLS ", " SCHEMA("") "}", 400, "response_format",
-     "give no tools, or \"tool_choice\": \"none\""},
     {false, "{\"prompt\": \"x\", " SCHEMA("") "}", 400, NULL, "response_format: not known here"},
     {true, "{" TURN ", \"reasoning_effort\": \"most\"}", 400, "reasoning_effort",
      "none (no thought), minimal, low"},
@@ -135,7 +133,10 @@ static const refusal s_refusals[] = {
     {false, "{\"prompt\": \"x\", \"reasoning_effort\": \"none\"}", 400, NULL, "not known here"},
     {true, "{" TURN ", \"modalities\": [\"audio\"]}", 400, "modalities", "[\"text\"]"},
     {false, "{\"prompt\": \"x\", \"best_of\": 2}", 400, "best_of",
-     "best_of: not supported; accepted: 1"},
+     "best_of: not supported; accepted: 1, and n (here 1)"},
+    {false, "{\"best_of\": 3, \"prompt\": \"x\", \"n\": 2}", 400, "best_of",
+     "accepted: 1, and n (here 2)"},
+    {true, "{" TURN ", \"n\": 2, \"best_of\": \"2\"}", 400, "best_of", "not supported"},
     {false, "{\"prompt\": \"x\", \"suffix\": \"y\"}", 400, "suffix", "not supported"},
     {true, "{" TURN ", \"tool_choice\": \"required\"}", 400, "tool_choice", "there are no tools"},
     {true, "{" TURN ", " TOOLS ", \"tool_choice\": {\"function\": {\"name\": \"x\"}}}", 400,
@@ -197,6 +198,9 @@ static const refusal s_refusals[] = {
     {true, "{" TURN ", \"model\": \"base\\u0000x\"}", 400, "model", "model: \\u0000 is allowed in"},
     {true, "{" TURN ", \"tools\": [{\"name\": \"a\\u0000\"}]}", 400, "tools", "tools: \\u0000"},
     {true, "{" TURN ", \"user\\u0000\": 1}", 400, NULL, "the body:1"},
+    {true, "{" TURN ", \"tools\": [{\"name\": \"\\ud83d\"}]}", 400, NULL, "invalid Unicode"},
+    {true, "{" TURN ", \"model\": \"\\ud83d\"}", 400, NULL, "invalid Unicode"},
+    {true, "{" TURN ", \"temperature\": 1e400}", 400, NULL, "real number overflow"},
     {true, "{" TURN ", \"n\": 20, \"logprobs\": true, \"top_logprobs\": 20}", 400, "logprobs",
      "logprobs: 210840 of them in one answer; at most 65536"},
 };
@@ -227,14 +231,14 @@ static void test_many_tools(const served *s) {
     static const char *const before[] = {
         "{" TURN ", \"tools\": [", "{" TURN ", \"tools\": [{\"name\": \"a\"}], \"tool_choice\": "
                                    "{\"allowed_tools\": {\"mode\": \"auto\", \"tools\": ["};
-    static const char *const words[] = {"tools: 65 tools; at most 64",
-                                        "tool_choice: 65 tools; at most 64"};
+    static const char *const words[] = {"tools: 129 tools; at most 128",
+                                        "tool_choice: 129 tools; at most 128"};
     for (size_t i = 0; i < 2; i++) {
         omm_buf body;
         fault why;
         omm_buf_init(&body, 1 << 16);
         CHECK_OK(omm_buf_printf(&body, "%s", before[i]));
-        for (unsigned k = 0; k < 65; k++)
+        for (unsigned k = 0; k < 129; k++)
             CHECK_OK(omm_buf_printf(&body, "%s{\"name\": \"a\"}", k ? ", " : ""));
         CHECK_OK(omm_buf_append(&body, i ? "]}}}" : "]}", i ? 5 : 3));
         CHECK(!reads(s, &why, true, (const char *)body.data));
@@ -262,6 +266,29 @@ static void test_nul(const served *s) {
             "\"arguments\": \"{\\\"x\\\": \\\"\\\\u0000\\\"}\"}}]}, {\"role\": \"tool\", "
             "\"content\": \"ELF\\u0000\"}]}");
     request_fini(s_request);
+}
+
+/* Half of a pair is as U+FFFD, where a text was cut. */
+static void test_halves(const served *s) {
+    const char *const bodies[] = {
+        "{\"prompt\": \"x \\ud83d\", \"stop\": [\"\\udc00\"]}",
+        "{\"prompt\": \"x \\ufffd\", \"stop\": [\"\\ufffd\"]}",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"x \\ud83d\"}]}",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"x \\ufffd\"}]}"};
+    for (size_t chat = 0; chat < 2; chat++) {
+        omm_tokens ids;
+        omm_tokens_init(&ids, 1 << 12);
+        accepts(s, chat == 1, bodies[2 * chat]);
+        for (size_t i = 0; i < s_request->prompts[0].count; i++)
+            CHECK_OK(omm_tokens_push(&ids, s_request->prompts[0].ids[i]));
+        if (chat == 0) CHECK(omm_bytes_equal(s_request->stops[0], omm_bytes_str("\xef\xbf\xbd")));
+        request_fini(s_request);
+        accepts(s, chat == 1, bodies[2 * chat + 1]);
+        CHECK_EQ(ids.count, s_request->prompts[0].count);
+        CHECK_EQ(memcmp(ids.ids, s_request->prompts[0].ids, ids.count * sizeof *ids.ids), 0);
+        request_fini(s_request);
+        omm_tokens_fini(&ids);
+    }
 }
 
 /* A number that 64 bits do not hold, where it is nothing's measure or a limit that no text reaches. */
@@ -339,6 +366,20 @@ static void test_members(const served *s) {
 }
 
 /* Those of a request are its own; what it does not say is the server's. */
+/* As many as are sent, in either order, and one. */
+static void test_best_of(const served *s) {
+    static const char *const more[] = {"\"n\": 3, \"best_of\": 3", "\"best_of\": 3.0, \"n\": 3",
+                                       "\"n\": 3, \"best_of\": 1", "\"n\": 3, \"best_of\": null"};
+    for (size_t i = 0; i < 2 * sizeof more / sizeof *more; i++) {
+        char body[256];
+        snprintf(body, sizeof body, i % 2 ? "{" TURN ", %s}" : "{\"prompt\": \"x\", %s}",
+                 more[i / 2]);
+        accepts(s, i % 2 == 1, body);
+        CHECK_EQ(s_request->n, 3);
+        request_fini(s_request);
+    }
+}
+
 static void test_penalties(const served *s) {
     const omm_sampler *got = &s_request->sampler;
     served of = *s;
@@ -491,11 +532,16 @@ static void test_formats(const served *s) {
         "{" TURN ", " SCHEMA("\"strict\": true, \"description\": \"d\", ") "}",
         "{" TURN ", \"response_format\": {\"type\": \"json_object\"}, \"stream\": true}",
         "{" TURN ", " TOOLS ", \"tool_choice\": \"none\", " SCHEMA("\"strict\": null, ") "}",
+        "{" TURN ", " TOOLS ", " SCHEMA("") "}",
+        "{" TURN ", " TOOLS ", \"tool_choice\": \"required\", " SCHEMA("") "}",
         "{" TURN ", \"response_format\": {\"type\": \"text\"}}",
         "{" TURN ", \"response_format\": null}"};
     for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
         accepts(s, true, bodies[i]);
-        CHECK_EQ(s_request->grammar != NULL, i < 3);
+        CHECK_EQ(s_request->grammar != NULL, i < 5);
+        CHECK_EQ(s_request->has_tools, i == 3 || i == 4);
+        CHECK_EQ(s_request->has_format, i == 3);
+        CHECK(i >= 5 || s_request->at_once);
         request_fini(s_request);
     }
 }
@@ -636,6 +682,28 @@ static const held s_held[] = {
      false},
     {TEMPLATE_OF_LISTED_CALLS, ALLOWED("required", "b") TWO("\"parameters\": {}"),
      " \"b\",\"arguments\":{}}]", true, true},
+    /* beside a format: calls, or what it describes, or (asked for) one of them alone */
+    {NULL, ", " TOOLS ", " SCHEMA(""), ONE, true, true},
+    {NULL, ", " TOOLS ", " SCHEMA(""), "{\"a\": 5}", true, true},
+    {NULL, ", " TOOLS ", " SCHEMA(""), "{\"a\": \"x", false, false},
+    {NULL, ", " TOOLS ", " SCHEMA(""), "Well", false, false},
+    {NULL, ", " TOOLS ", " SCHEMA(""), "<tool_call>{\"name\":\"calculus", false, false},
+    {NULL, ", " TOOLS ", \"response_format\": {\"type\": \"json_object\"}", "{\"b\": [1]}", true,
+     true},
+    {NULL, ", " TOOLS ", \"response_format\": {\"type\": \"json_object\"}", "[", false, false},
+    {NULL, ", " TOOLS ", \"response_format\": {\"type\": \"text\"}", "Well", true, true},
+    {NULL, ", " TOOLS ", \"tool_choice\": \"none\", " SCHEMA(""), ONE, false, false},
+    {NULL, ", " TOOLS ", \"tool_choice\": \"none\", " SCHEMA(""), "{\"a\": 5}", true, true},
+    {NULL, ", " TOOLS ", \"tool_choice\": \"required\", " SCHEMA(""),
+     "\"calculator\",\"arguments\":{}}</tool_call>", true, true},
+    {NULL, ", " TOOLS ", \"tool_choice\": \"required\", " SCHEMA(""), "{\"a\"", false, false},
+    {TEMPLATE_OF_BARE_CALLS, ", " TOOLS ", " SCHEMA(""),
+     "{\"name\":\"calculator\",\"parameters\":{}}", true, true},
+    {TEMPLATE_OF_BARE_CALLS, ", " TOOLS ", " SCHEMA(""), "{\"a\":5}", true, true},
+    {TEMPLATE_OF_BARE_CALLS, ", " TOOLS ", " SCHEMA(""), "{\"name\":\"calculus", true, false},
+    {TEMPLATE_OF_NAMED_CALLS, ", " TOOLS ", " SCHEMA(""), "[TOOL_CALLS]calculator[ARGS]{}", true,
+     true},
+    {THINKS, ", " TOOLS ", " SCHEMA(""), "hm", false, false}, /* as with a format alone */
 };
 
 static void test_held(const served *s) {
@@ -679,11 +747,12 @@ static void test_context(const served *s) {
 
 static void test_memory(const served *s) {
     fault why;
-    for (size_t n = 2; n < 120; n++) { /* each twice, of two bodies */
-        omm_mem_fail_nth(n / 2);
-        const char *body = n % 2 ? "{" TURN ", " TOOLS ", \"stop\": \"x\"}"
-                                 : "{" TURN ", " SCHEMA("") ", \"stop\": \"x\"}";
-        const bool ok = reads(s, &why, true, body);
+    static const char *const bodies[3] = {"{" TURN ", " TOOLS ", \"stop\": \"x\"}",
+                                          "{" TURN ", " SCHEMA("") ", \"stop\": \"x\"}",
+                                          "{" TURN ", " TOOLS ", " SCHEMA("") "}"};
+    for (size_t n = 3; n < 240; n++) { /* each of all bodies */
+        omm_mem_fail_nth(n / 3);
+        const bool ok = reads(s, &why, true, bodies[n % 3]);
         CHECK(!ok || omm_mem_fail_is_due());
         omm_mem_fail_nth(0);
         request_fini(s_request);
@@ -701,6 +770,8 @@ int main(void) {
     test_members(&s);
     test_wide(&s);
     test_nul(&s);
+    test_halves(&s);
+    test_best_of(&s);
     test_penalties(&s);
     test_neutral(&s);
     test_thinking(&s);

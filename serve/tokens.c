@@ -14,7 +14,8 @@ static bool read_body(json_t **out, fault *why, omm_bytes body, const char *cons
                       const char *list) {
     const char *key = NULL;
     json_t *value = NULL;
-    const omm_err err = omm_json_parse_asked(out, body, "the body");
+    static const char *const texts[] = {"content", NULL};
+    const omm_err err = omm_json_parse_asked(out, body, texts, "the body");
     if (err != OMM_OK) return fault_refuse_err(why, NULL, err);
     if (!json_is_object(*out)) return fault_refuse(why, NULL, "the body is no JSON object");
     json_object_foreach(*out, key, value) {

@@ -78,6 +78,8 @@ static void test_nul(const served *s) {
     omm_buf_init(&out, 1 << 20);
     snprintf(body, sizeof body, "%s", ask(&out, s, tokens_of_text, content));
     CHECK_EQ(strcmp(ask(&out, s, tokens_to_text, body), content), 0);
+    snprintf(body, sizeof body, "%s", ask(&out, s, tokens_of_text, "{\"content\": \"\\ufffd\"}"));
+    CHECK_EQ(strcmp(ask(&out, s, tokens_of_text, "{\"content\": \"\\ud83d\"}"), body), 0);
     omm_buf_fini(&out);
 }
 
@@ -109,6 +111,7 @@ static void test_refused(const served *s) {
         {tokens_of_text, "[1]", "the body is no JSON object"},
         {tokens_of_text, "{}", "content: a text is needed"},
         {tokens_of_text, "{\"content\": 5}", "content: a text is needed"},
+        {tokens_of_text, "{\"content\\ud83d\": \"\"}", "the body:1:16: invalid Unicode"},
         {tokens_of_text, "{\"content\": \"x\", \"add_special\": 1}",
          "add_special: accepted are true"},
         {tokens_of_text, "{\"content\": \"x\", \"parse_special\": \"no\"}",

@@ -225,6 +225,12 @@ def test_clients(folder):
     for more in CLIENTS:
         got = server.ask("/v1/chat/completions", {**body, **more})["choices"]
         check(got[0]["message"] == want[0]["message"], more, got, "not", want)
+    cut = "A face: \ud83d"  # as a program writes it that has cut a text in the middle of a character
+    replaced, as_cut = ({**body, "messages": [{"role": "user", "content": text}]} for text in (cut.replace("\ud83d", "\ufffd"), cut))
+    check(server.ask("/v1/chat/completions", as_cut)["choices"] == server.ask("/v1/chat/completions", replaced)["choices"], "half of a pair")
+    check("invalid Unicode" in server.ask("/v1/chat/completions", {**body, "model": cut}, 400)["error"]["message"], "half of a pair in a name")
+    both = server.ask("/v1/completions", {"prompt": "Once", "n": 2, "best_of": 2, "max_tokens": 3, "seed": 1})["choices"]
+    check(len(both) == 2, both)
     for more in {"mirostat": 2}, {"typical_p": 0.5}, {"best_of": 2}, {"ignore_eos": True}, {"dry_multiplier": 0.8}, {"grammar": "root ::= [0-9]"}:
         error = server.ask("/v1/chat/completions", {**body, **more}, 400)["error"]
         check(error["param"] in more and "not supported; accepted: " in error["message"], error)
@@ -320,6 +326,26 @@ def learn_calls(folder, family, form, jinja, marks):
         check([f["name"] for f in functions if f.get("name")] == ["calculator"] and not any(p.get("content") for p in parts), parts)
         got = server.ask("/v1/chat/completions", {**body, "messages": asked[:3]})["choices"][0]
         check(got["message"]["content"] == f"It is {value}." and got["finish_reason"] == "stop", got)
+    held = {**body, "messages": turns("12*7", 84)[:1],
+            "response_format": {"type": "json_schema", "json_schema": {"name": "one", "schema": {"enum": [{"sum": 1}, {"sum": 2}]}}}}
+    for seed in range(12):  # beside a format: calls, as without it, or what it describes, and nothing else
+        for stream in False, True:
+            got, parts = None, []
+            with contextlib.closing(server.connection()) as c:
+                c.request("POST", "/v1/chat/completions", json.dumps({**held, "seed": seed, "temperature": 3 * (seed > 0), "stream": stream}),
+                          {"Content-Type": "application/json"})
+                answer = c.getresponse()
+                parts = [json.loads(line)["choices"][0] for line in stream_lines(answer) if line != "[DONE]"] if stream else json.loads(answer.read())["choices"]
+            said = [part.get("delta", part.get("message")) for part in parts]
+            content = "".join(one.get("content") or "" for one in said)
+            calls = [call["function"] for one in said for call in one.get("tool_calls") or []]
+            check(bool(calls) == (not content) and (calls or json.loads(content)["sum"] in (1, 2)), parts)
+            check(seed > 0 or "".join(f.get("arguments", "") for f in calls) == json.dumps({"expression": "12*7"}), parts)
+            check(parts[-1]["finish_reason"] in (("tool_calls", "length") if calls else ("stop",)), parts)
+    got = server.ask("/v1/chat/completions", {**held, "tool_choice": "none"})["choices"][0]
+    check(json.loads(got["message"]["content"])["sum"] in (1, 2) and got["finish_reason"] == "stop", got)
+    got = server.ask("/v1/chat/completions", {**held, "tool_choice": "required"})["choices"][0]
+    check(got["message"]["tool_calls"] and not got["message"]["content"], got)
     got = server.ask("/v1/chat/completions", {**body, "tool_choice": "none", "messages": turns("12*7", 84)[:1]})["choices"][0]
     check("tool_calls" not in got["message"], got)
     server.end()

@@ -227,7 +227,7 @@ static void test_most(void) {
     json_t *list = many(1, "{\"role\": \"user\", \"content\": \"x\"}");
     json_t *tools = many(OMM_CHAT_TOOLS_MAX + 1, "{\"name\": \"f\"}");
     CHECK_ERR(omm_chat_turns_read(&t, list, tools), OMM_ERR_FORMAT);
-    CHECK(strstr(omm_err_sentence(), "tools: 65; at most 64"));
+    CHECK(strstr(omm_err_sentence(), "tools: 129; at most 128"));
     omm_chat_turns_fini(&t);
     omm_chat_turns_init(&t, 8); /* bytes of what is written */
     json_array_remove(tools, 0);

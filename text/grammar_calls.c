@@ -3,6 +3,7 @@
 #include "grammar_internal.h"
 
 _Static_assert(OMM_CHAT_CALLS_MAX <= UINT8_MAX, "they are counted in a byte");
+_Static_assert(OMM_GRAMMAR_TOOLS_MAX <= UINT8_MAX, "crowd.alive has the number of one");
 
 /* How much of the parameters is kept to: a list of tools that makes no grammar so is tried with less. */
 typedef enum how_much {
@@ -105,9 +106,17 @@ static omm_err add_calls(uint32_t *made, omm_grammar *g, const omm_grammar_calls
     OMM_TRY(add_form(made, &g->calls.names, g, calls, false, arguments));
     g->root = made[0];
     if (!g->calls.bare) return OMM_OK;
+    g->calls.bare_first = g->rule_count;
     OMM_TRY(add_form(bare, &bare_names, g, calls, true, arguments));
     g->calls.bare_root = bare[0];
+    g->calls.bare_end = g->rule_count;
     return OMM_OK;
+}
+
+static omm_err add_content(omm_grammar *g, const omm_grammar_calls *calls) {
+    if (!calls->content) return OMM_OK;
+    g->calls.held = true;
+    return grammar_add_schema(&g->calls.content, g, calls->content);
 }
 
 /* Of no tool a call may be impossible. */
@@ -117,6 +126,8 @@ static omm_err check_heights(const omm_grammar *g, const omm_grammar_calls *call
         if (g->rules[made[i]].height == RULE_NONE)
             return omm_raise(OMM_ERR_UNSUPPORTED, "%s.parameters: no arguments fulfil it that end",
                              calls->tools[i].name);
+    if (g->calls.held && g->rules[g->calls.content].height == RULE_NONE)
+        return omm_raise(OMM_ERR_UNSUPPORTED, "#: no text fulfils it that ends");
     return OMM_OK;
 }
 
@@ -145,6 +156,7 @@ static omm_err make_calls(omm_grammar *g, const omm_grammar_calls *calls, how_mu
                             .stop_count = calls->stop_count};
     for (size_t i = 0; i < calls->stop_count; i++) g->calls.stops[i] = calls->stops[i];
     OMM_TRY(add_calls(made, g, calls, much));
+    OMM_TRY(add_content(g, calls));
     OMM_TRY(grammar_finish(g));
     OMM_TRY(check_heights(g, calls, made));
     g->calls.begun_at = (uint32_t)g->bytes.size;
@@ -188,6 +200,7 @@ omm_err omm_grammar_open_calls(omm_grammar **out, const omm_grammar_calls *calls
     OMM_ASSERT(calls->calls_max >= 1 && calls->calls_max <= OMM_CHAT_CALLS_MAX);
     OMM_ASSERT(calls->stop_count <= GRAMMAR_STOPS_MAX);
     OMM_ASSERT(calls->form != OMM_CALLS_BARE || calls->thinking == OMM_THINKING_NONE);
+    OMM_ASSERT(!calls->content || (calls->begun.size == 0 && calls->thinking == OMM_THINKING_NONE));
     for (int much = ALL; much < HOW_MUCH_COUNT; much++) {
         err = open_calls(out, calls, (how_much)much, &spent);
         if (err != OMM_ERR_UNSUPPORTED && err != OMM_ERR_TOO_BIG) break;

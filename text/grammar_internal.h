@@ -5,6 +5,7 @@
  *   grammar_lenient.c schemas of which something is left out, before that
  *   grammar_gather.c  their members, by all that says something of them
  *   grammar_place.c   what $ref names
+ *   grammar_all_of.c  schemas that all hold, as one
  *   grammar_format.c  formats --> regular expressions
  *   grammar_calls.c   tools --> rules
  *   grammar_match.c   byte after byte through rules
@@ -62,8 +63,9 @@ typedef struct rule {
     uint32_t min, max; /* STRING, PATTERN (max alone): characters; ARRAY: items */
     decimal low,
         high; /* INTEGER, and NUMBER of a range: its value, less than INTEGER_MAX + 1 on either side */
-    bool ranged; /* that; all INTEGER are */
-    bool wide;   /* of a tool that is not strict: where it is too much to follow it is any value */
+    bool ranged;      /* that; all INTEGER are */
+    int64_t multiple; /* INTEGER: of this; low and high are such themselves; 0: any */
+    bool wide; /* of a tool that is not strict: where it is too much to follow it is any value */
     uint32_t height; /* values inside one another that the flattest text takes, itself among them */
     uint32_t path;   /* where it stands in the schema, in bytes; for errors */
 } rule;
@@ -86,9 +88,12 @@ typedef struct literal {
 typedef struct calls_form {
     uint8_t max;
     omm_calls_form form;
-    bool bare;          /* a text may be a bare call, too */
-    uint32_t bare_root; /* rule of those */
-    uint32_t names;     /* rule of the tools' */
+    bool bare;                     /* a text may be a bare call, too */
+    uint32_t bare_root;            /* rule of those */
+    uint32_t bare_first, bare_end; /* from, to: rules that are written up to one's arguments */
+    uint32_t names;                /* rule of the tools' */
+    bool held;                     /* a text without calls is a value, of this rule: */
+    uint32_t content;
     omm_thinking thinking;
     uint32_t begun_at, begun_size; /* in bytes */
     const char *stops[GRAMMAR_STOPS_MAX];
@@ -135,6 +140,8 @@ OMM_CHECKED omm_err grammar_any_object(uint32_t *out, omm_grammar *g); /* anothe
  * nothing is left any value may stand.  `name`: for errors.  Errors: as omm_grammar_open_schema. */
 OMM_CHECKED omm_err grammar_add_arguments(uint32_t *out, omm_grammar *g, const char *name,
                                           json_t *schema, bool strict);
+/* What omm_grammar_open_schema makes of it. */
+OMM_CHECKED omm_err grammar_add_schema(uint32_t *out, omm_grammar *g, json_t *schema);
 static inline bool grammar_is_in(const char *const *list, size_t count, const char *key) {
     for (size_t i = 0; i < count; i++)
         if (strcmp(list[i], key) == 0) return true;
@@ -151,6 +158,10 @@ bool grammar_is_note(const char *key); /* title and the like */
 bool grammar_says_nothing(json_t *schema);
 /* Of schemas that all hold, how many say anything.  *at: the last of them. */
 size_t grammar_count_said(size_t *at, const json_t *list);
+/* grammar_all_of.c: a new reference to one schema that says what allOf and what stands beside it say together; NULL: that is not
+ * known exactly, or it is not looked at so long: `why`. */
+#define ALL_OF_WHY_MAX 60u
+json_t *all_of_join(char why[ALL_OF_WHY_MAX], json_t *root, json_t *schema, looks *l);
 /* grammar_lenient.c: of keywords that stand beside one another the one that counts; NULL: the type and its own. */
 const char *lenient_keyword(json_t *root, const json_t *schema);
 /* Has it keywords that name members, of which that one is not all?  is_alone: it has such a one. */
@@ -243,9 +254,11 @@ typedef struct frame {
 
 /* Where in a whole text: grammar_text.c. */
 typedef enum text_part {
-    TEXT_VALUE, /* in the threads; none: the text cannot be so */
-    TEXT_BEGIN, /* a thought may begin */
-    TEXT_LEAD,  /* free, and perhaps in a bare call; as far as that goes in the threads */
+    TEXT_VALUE,       /* in the threads; none: the text cannot be so */
+    TEXT_EITHER,      /* a call or content that is held: behind bytes of a mark, or none */
+    TEXT_EITHER_BARE, /* the same: behind bytes of a bare call */
+    TEXT_BEGIN,       /* a thought may begin */
+    TEXT_LEAD,        /* free, and perhaps in a bare call; as far as that goes in the threads */
     TEXT_THOUGHT,
     TEXT_FREE,
     TEXT_OPEN,    /* a call */
@@ -262,11 +275,13 @@ typedef enum text_part {
     TEXT_NEXT, /* arguments have ended; the form's mark, or a text that ends an answer */
 } text_part;
 
+#define VALUE_HELD OMM_CALLS_FORM_COUNT
+
 typedef struct crowd {
     uint8_t part,
-        at; /* so many bytes of a mark; of LEAD, quotes; of a call's VALUE, its omm_calls_form */
+        at; /* so many bytes of a mark; of LEAD and EITHER_BARE, quotes; of a call's VALUE, its omm_calls_form; of content VALUE_HELD */
     uint8_t
-        alive; /* bits: marks that it may be; of FREE and BEGIN, whether that is the form's; of LEAD, quotes in all */
+        alive; /* bits: marks that it may be; of FREE, BEGIN and EITHER, whether that is the form's; of LEAD, quotes in all */
     uint8_t calls; /* that have ended */
     uint32_t count;
     thread list[GRAMMAR_THREADS_MAX];
@@ -288,6 +303,8 @@ static inline bool match_go(thread *t, phase next, uint32_t at) {
 }
 /* leads: a space may stand in front. */
 void match_begin(crowd *out, const omm_grammar *g, uint32_t root, bool leads);
+/* Beside what is there. */
+void match_begin_beside(crowd *out, const omm_grammar *g, uint32_t root, bool leads);
 /* One more byte.  out->count 0: it may not follow.  `out` is not `in`. */
 void match_step(crowd *out, frames *f, const omm_grammar *g, const crowd *in, uint8_t byte);
 bool match_is_whole(const omm_grammar *g, const crowd *c);

@@ -377,18 +377,22 @@ static void step_thread(const step *s, thread t) {
     }
 }
 
-void match_begin(crowd *out, const omm_grammar *g, uint32_t root, bool leads) {
+void match_begin_beside(crowd *out, const omm_grammar *g, uint32_t root, bool leads) {
     const rule *r = &g->rules[root];
     const bool choice = r->kind == RULE_CHOICE;
-    out->count = 0;
     for (uint32_t i = 0; i < (choice ? r->count : 1); i++) {
         const thread t = {.rule = choice ? g->parts[r->first + i] : root,
                           .parent = FRAME_NONE,
                           .phase = leads ? PHASE_LEAD : PHASE_BEGIN,
                           .depth = 1};
         if (g->rules[t.rule].height <= GRAMMAR_DEPTH_MAX)
-            (void)add(out, &t); /* not more (flatten) */
+            (void)add(out, &t); /* not more (flatten), but beside others */
     }
+}
+
+void match_begin(crowd *out, const omm_grammar *g, uint32_t root, bool leads) {
+    out->count = 0;
+    match_begin_beside(out, g, root, leads);
 }
 
 void match_step(crowd *out, frames *f, const omm_grammar *g, const crowd *in, uint8_t byte) {

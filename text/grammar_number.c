@@ -142,7 +142,11 @@ static void set_whole(thread *t, uint64_t value) {
 static bool meets(const thread *t, const rule *r, decimal first, decimal last) {
     const decimal low = t->letter ? negated(r->high) : r->low;
     const decimal high = t->letter ? negated(r->low) : r->high;
-    return decimal_compare(first, high) <= 0 && decimal_compare(last, low) >= 0;
+    if (decimal_compare(first, high) > 0 || decimal_compare(last, low) < 0) return false;
+    if (r->multiple == 0) return true;
+    const int64_t least = first.whole > low.whole ? first.whole : low.whole; /* not below 0 */
+    const int64_t most = last.whole < high.whole ? last.whole : high.whole;
+    return most - most % r->multiple >= least;
 }
 
 static int32_t last_nano(const rule *r) {

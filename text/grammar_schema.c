@@ -10,10 +10,10 @@
 
 #define PATH_BYTES_MAX 400u /* of what is said; longer ones are cut */
 #define SUPPORTED                                                                                  \
-    "supported: type, enum, const, anyOf, oneOf, allOf of one, $ref to a place in the schema, "    \
+    "supported: type, enum, const, anyOf, oneOf, allOf, $ref to a place in the schema, "           \
     "properties, required, additionalProperties, items, prefixItems, minItems, maxItems, "         \
     "minLength, maxLength, pattern, format; of numbers minimum, maximum, exclusiveMinimum, "       \
-    "exclusiveMaximum"
+    "exclusiveMaximum, multipleOf"
 #define FORMATS "date-time, date, time, duration, email, hostname, ipv4, ipv6, uuid, uri"
 
 #define PARTS_LOOKED_MAX 256u
@@ -144,6 +144,11 @@ static omm_err read_bounds(rule *r, const compiler *c, const json_t *schema) {
         r->low = decimal_whole(r->low, true);
         r->high = decimal_whole(r->high, false);
     }
+    if (r->multiple > 0) { /* towards the middle; 0 may be one of either side */
+        const int64_t m = r->multiple, above = r->low.whole % m, below = r->high.whole % m;
+        r->low.whole += above > 0 ? m - above : -above;
+        r->high.whole -= below < 0 ? m + below : below;
+    }
     if (decimal_compare(r->low, r->high) <= 0) return OMM_OK;
     return omm_raise(OMM_ERR_UNSUPPORTED,
                      "%.200s: no number of up to %u digits and %u behind the point is in the range",
@@ -158,12 +163,27 @@ static bool has_range(const json_t *schema) {
     return false;
 }
 
+/* Of a whole number: its multiples are integers, whatever the type is.  Others are none that readers of doubles agree on. */
+static omm_err read_multiple(rule *r, const compiler *c, const json_t *schema) {
+    const json_t *value = json_object_get(schema, "multipleOf");
+    const double v = json_number_value(value);
+    const bool whole = json_is_number(value) && v >= 1 && v <= 1e15 && floor(v) >= v;
+    if (!value || (c->lenient && !whole)) return OMM_OK;
+    if (!json_is_number(value) || v <= 0) return malformed(c, "multipleOf", "are numbers over 0");
+    if (!whole) return not_supported(c, "multipleOf but of a whole number up to 1e15");
+    r->kind = RULE_INTEGER;
+    r->multiple = (int64_t)v;
+    return OMM_OK;
+}
+
 static omm_err read_range(rule *r, const compiler *c, const json_t *schema) {
+    OMM_TRY(read_multiple(r, c, schema));
     r->ranged = r->kind == RULE_INTEGER || has_range(schema);
     set_all(r);
     const omm_err err = read_bounds(r, c, schema);
     if (!is_left_out(c, err)) return err;
     r->ranged = r->kind == RULE_INTEGER;
+    r->multiple = 0;
     set_all(r);
     return OMM_OK;
 }
@@ -512,7 +532,8 @@ static const char *const s_typed[] = {"properties", "required",         "additio
                                       "items",      "prefixItems",      "minItems",
                                       "maxItems",   "minLength",        "maxLength",
                                       "pattern",    "format",           "minimum",
-                                      "maximum",    "exclusiveMinimum", "exclusiveMaximum"};
+                                      "maximum",    "exclusiveMinimum", "exclusiveMaximum",
+                                      "multipleOf"};
 
 /* A list of values and nothing else that says anything. */
 static bool is_values(json_t *schema) {
@@ -555,7 +576,8 @@ static omm_err check_types(const compiler *c, const json_t *schema, unsigned set
     const bool numbers = set & (1u << TYPE_INTEGER | 1u << TYPE_NUMBER);
     const bool strings = set & 1u << TYPE_STRING;
     if (c->lenient) return OMM_OK;
-    if (!numbers && has_range(schema)) return not_supported(c, "a range of what is no number");
+    if (!numbers && (has_range(schema) || json_object_get(schema, "multipleOf")))
+        return not_supported(c, "a range of what is no number");
     if (!strings && (json_object_get(schema, "pattern") || json_object_get(schema, "format")))
         return not_supported(c, "pattern or format of what is no string");
     return OMM_OK;
@@ -669,6 +691,7 @@ static omm_err check_keywords(const char **alone, const compiler *c, json_t *sch
             return not_supported(c, key);
         }
     }
+    if (*alone && !beside && strcmp(*alone, "allOf") == 0) return OMM_OK; /* it joins them */
     json_object_foreach(schema, key, value) {
         const bool is_type = strcmp(key, "type") == 0;
         if (*alone &&
@@ -703,10 +726,37 @@ size_t grammar_count_said(size_t *at, const json_t *list) {
     return said;
 }
 
-static omm_err compile_all_of(uint32_t *out, compiler *c, const json_t *list) {
+/* What was made for a schema lives as long as those that it names. */
+static omm_err keep_made(compiler *c, json_t *made_take) {
+    if (!c->made) c->made = json_array();
+    if (json_array_append_new(c->made, made_take) == 0) return OMM_OK;
+    return omm_raise(OMM_ERR_NOMEM, "no memory for a grammar");
+}
+
+/* Beside allOf. */
+static bool says_beside(json_t *schema) {
+    const char *key = NULL;
+    json_t *value = NULL;
+    json_object_foreach(schema, key, value) {
+        if (strcmp(key, "allOf") != 0 && !grammar_is_note(key)) return true;
+    }
+    return false;
+}
+
+/* As one schema, which lives as long as those that it names. */
+static omm_err compile_joined(uint32_t *out, compiler *c, json_t *schema) {
+    char why[ALL_OF_WHY_MAX];
+    json_t *made = all_of_join(why, c->root, schema, &c->g->looks);
+    if (!made) return not_supported(c, why);
+    OMM_TRY(keep_made(c, made));
+    return compile(out, c, made);
+}
+
+static omm_err compile_all_of(uint32_t *out, compiler *c, json_t *schema, const json_t *list) {
     size_t at = 0;
-    if (json_array_size(list) == 0 || grammar_count_said(&at, list) > 1)
-        return not_supported(c, "allOf of several");
+    const bool is_one = json_array_size(list) > 0 && grammar_count_said(&at, list) <= 1;
+    if (c->lenient && !is_one) return not_supported(c, "allOf of several");
+    if (!c->lenient && (!is_one || says_beside(schema))) return compile_joined(out, c, schema);
     const size_t up = go_down(c, "/allOf/%zu", at);
     OMM_TRY(compile(out, c, json_array_get(list, at)));
     go_up(c, up);
@@ -716,16 +766,9 @@ static omm_err compile_all_of(uint32_t *out, compiler *c, const json_t *list) {
 static omm_err compile_alone(uint32_t *out, compiler *c, json_t *schema, const char *key) {
     json_t *value = json_object_get(schema, key);
     if (strcmp(key, "$ref") == 0) return compile_ref(out, c, value);
-    if (strcmp(key, "allOf") == 0) return compile_all_of(out, c, value);
+    if (strcmp(key, "allOf") == 0) return compile_all_of(out, c, schema, value);
     return GRAMMAR_IS_IN(s_values, key) ? compile_values(out, c, schema)
                                         : compile_choice(out, c, key, value);
-}
-
-/* What was made for a schema lives as long as those that it names. */
-static omm_err keep_made(compiler *c, json_t *made_take) {
-    if (!c->made) c->made = json_array();
-    if (json_array_append_new(c->made, made_take) == 0) return OMM_OK;
-    return omm_raise(OMM_ERR_NOMEM, "no memory for a grammar");
 }
 
 /* With all members that are named beside it: once, wherever it stands, as it may stand inside itself. */
@@ -830,10 +873,14 @@ static omm_err compile_root(uint32_t *out, omm_grammar *g, json_t *schema, const
     return err;
 }
 
+omm_err grammar_add_schema(uint32_t *out, omm_grammar *g, json_t *schema) {
+    return compile_root(out, g, schema, "#", false, false);
+}
+
 omm_err omm_grammar_open_schema(omm_grammar **out, json_t *schema) {
     omm_grammar *g = NULL;
     OMM_TRY(grammar_open(&g));
-    omm_err err = compile_root(&g->root, g, schema, "#", false, false);
+    omm_err err = grammar_add_schema(&g->root, g, schema);
     if (err == OMM_OK) err = grammar_finish_root(g);
     if (err != OMM_OK) {
         omm_grammar_close(g);

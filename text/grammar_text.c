@@ -5,6 +5,8 @@
  *   LEAD --{"name": "NAME"--> VALUE --> OVER;  --anything else--> FREE
  *   FREE --a form's own mark--> LIST --[--> VALUE --> AFTER --,--> LIST;  AFTER --]--> SHUT --what closes it--> BETWEEN
  *        or NAME --> ARGS --[ARGS]--> VALUE --> NEXT --the mark--> NAME;  NAME --[CALL_ID]--> ID --> ARGS
+ *   where content is held:  EITHER --a mark--> OPEN, LIST or NAME;  EITHER_BARE --{"name": "NAME"--> VALUE --> OVER
+ *                           both --anything else--> VALUE
  *
  * None of the marks begins again inside itself but with its first byte, so that where one was left is known by how many of
  * its bytes there are. */
@@ -46,15 +48,18 @@ static uint8_t follow(const char *mark, uint8_t at, uint8_t b) {
     return b == (uint8_t)mark[0];
 }
 
-/* Behind `at` bytes of a mark, the form's own or not. */
+/* A mark has come, the form's own or not. */
+static void begin_call(crowd *out, const omm_grammar *g, bool own) {
+    const calls_kind kind = calls_style_of(g->calls.form)->kind;
+    stand(out, !own ? TEXT_OPEN : kind == CALLS_LIST ? TEXT_LIST : TEXT_NAME, 0, 0);
+}
+
+/* Behind `at` bytes of one. */
 static void step_free(crowd *out, const omm_grammar *g, omm_call_mark mark, uint8_t b) {
-    const calls_style *style = calls_style_of(g->calls.form);
-    if (!omm_call_mark_follow(&mark, g->calls.form, b))
-        stand(out, TEXT_FREE, mark.at, mark.own);
-    else if (!mark.own)
-        stand(out, TEXT_OPEN, 0, 0);
+    if (omm_call_mark_follow(&mark, g->calls.form, b))
+        begin_call(out, g, mark.own);
     else
-        stand(out, style->kind == CALLS_LIST ? TEXT_LIST : TEXT_NAME, 0, 0);
+        stand(out, TEXT_FREE, mark.at, mark.own);
 }
 
 static void step_thought(crowd *out, uint8_t at, uint8_t b) {
@@ -97,7 +102,7 @@ static void step_value(crowd *out, frames *f, const omm_grammar *g, const crowd 
     out->part = TEXT_VALUE;
     out->at = in->at;
     match_step(out, f, g, in, b);
-    if (g->calls.max == 0 || !match_is_whole(g, out)) return;
+    if (g->calls.max == 0 || in->at == VALUE_HELD || !match_is_whole(g, out)) return;
     if (in->at == OMM_CALLS_MARKED) {
         stand(out, TEXT_CLOSE, 0, (1u << MARKS) - 1);
         return;
@@ -112,9 +117,21 @@ static void step_value(crowd *out, frames *f, const omm_grammar *g, const crowd 
         stand(out, TEXT_OVER, 0, 0);
 }
 
+/* To *out, which goes on through a bare call: its quotes.  True: they are all there, up to the one behind a tool's name. */
+static bool count_quotes(crowd *out, const crowd *in, uint8_t b) {
+    enum { QUOTES = 4, WITH_TYPE = 8 };
+    out->at = (uint8_t)(in->at + (b == '"'));
+    out->alive = in->alive || in->at == 0 ? in->alive : b == 't' ? WITH_TYPE : QUOTES;
+    return out->at == out->alive && out->alive > 0;
+}
+
+static void be_value(crowd *out, omm_calls_form form) {
+    out->part = TEXT_VALUE;
+    out->at = (uint8_t)form;
+}
+
 /* The text is as free as any until it has a tool's name, with its second quote: {"name": "NAME" */
 static void step_lead(crowd *out, frames *f, const omm_grammar *g, const crowd *in, uint8_t b) {
-    enum { QUOTES = 4, WITH_TYPE = 8 };
     crowd begin = {.calls = out->calls};
     if (in->count == 0 && chat_is_space(b)) {
         stand(out, TEXT_LEAD, 0, 0);
@@ -123,13 +140,56 @@ static void step_lead(crowd *out, frames *f, const omm_grammar *g, const crowd *
     if (in->count == 0) match_begin(&begin, g, g->calls.bare_root, false);
     match_step(out, f, g, in->count > 0 ? in : &begin, b);
     out->part = TEXT_LEAD;
-    out->at = (uint8_t)(in->at + (b == '"'));
-    out->alive = in->alive || in->at == 0 ? in->alive : b == 't' ? WITH_TYPE : QUOTES;
-    if (out->count == 0) {
+    const bool is_call = count_quotes(out, in, b);
+    if (out->count == 0)
         step_free(out, g, (omm_call_mark){0, 0}, b);
-    } else if (out->at == out->alive && out->alive > 0) {
-        out->part = TEXT_VALUE;
-        out->at = OMM_CALLS_BARE;
+    else if (is_call)
+        be_value(out, OMM_CALLS_BARE);
+}
+
+/* ---- calls, or content that is held ---------------------------------------------------------------- */
+
+/* Threads of a bare call stand in front of those of content; up to its arguments they are in rules of its own. */
+static uint32_t count_bare(const crowd *c, const omm_grammar *g) {
+    uint32_t count = 0;
+    while (g->calls.bare && count < c->count && c->list[count].rule >= g->calls.bare_first &&
+           c->list[count].rule < g->calls.bare_end)
+        count++;
+    return count;
+}
+
+/* A mark is no beginning of JSON but for its first byte, [; what bare calls begin with is. */
+static void step_either(crowd *out, frames *f, const omm_grammar *g, const crowd *in, uint8_t b) {
+    omm_call_mark mark = {in->alive, in->at};
+    match_step(out, f, g, in, b);
+    if (omm_call_mark_follow(&mark, g->calls.form, b)) {
+        begin_call(out, g, mark.own);
+        return;
+    }
+    const bool goes_on = mark.at == in->at + 1; /* and has not begun again */
+    const bool leads = in->at == 0 && b == ' ' && out->count > 0;
+    be_value(out, VALUE_HELD);
+    if (goes_on || leads) {
+        out->part = TEXT_EITHER;
+        out->at = goes_on ? mark.at : 0;
+        out->alive = goes_on ? mark.own : 0;
+    } else if (count_bare(out, g) > 0) {
+        out->part = TEXT_EITHER_BARE;
+        out->at = out->alive = 0; /* no quote so far */
+    }
+}
+
+static void step_either_bare(crowd *out, frames *f, const omm_grammar *g, const crowd *in,
+                             uint8_t b) {
+    match_step(out, f, g, in, b);
+    out->part = TEXT_EITHER_BARE;
+    const bool is_call = count_quotes(out, in, b);
+    const uint32_t bare = count_bare(out, g);
+    if (bare == 0) {
+        be_value(out, VALUE_HELD);
+    } else if (is_call) {
+        out->count = bare;
+        be_value(out, OMM_CALLS_BARE);
     }
 }
 
@@ -294,6 +354,12 @@ static void step_next(crowd *out, const omm_grammar *g, const crowd *in, uint8_t
 
 void text_begin(crowd *out, const omm_grammar *g, bool leads) {
     out->calls = 0;
+    if (g->calls.held) {
+        stand(out, TEXT_EITHER, 0, 0);
+        if (g->calls.bare) match_begin(out, g, g->calls.bare_root, leads);
+        match_begin_beside(out, g, g->calls.content, leads);
+        return;
+    }
     if (g->calls.max == 0) {
         stand(out, TEXT_VALUE, 0, 0);
         match_begin(out, g, g->root, leads);
@@ -316,6 +382,8 @@ void text_step(crowd *out, frames *f, const omm_grammar *g, const crowd *in, uin
     out->calls = in->calls;
     switch ((text_part)in->part) {
     case TEXT_VALUE: step_value(out, f, g, in, byte); break;
+    case TEXT_EITHER: step_either(out, f, g, in, byte); break;
+    case TEXT_EITHER_BARE: step_either_bare(out, f, g, in, byte); break;
     case TEXT_BEGIN: step_begin(out, g, in->at, byte); break;
     case TEXT_LEAD: step_lead(out, f, g, in, byte); break;
     case TEXT_THOUGHT: step_thought(out, in->at, byte); break;

@@ -50,7 +50,7 @@ static double microseconds(uint64_t ns) {
     return (double)ns / 1e3;
 }
 
-enum { TOOLS_MAX = 64 };
+enum { TOOLS_MAX = OMM_GRAMMAR_TOOLS_MAX };
 
 static void open_calls(omm_grammar **out, const json_t *list) {
     omm_grammar_tool tools[TOOLS_MAX];

@@ -32,8 +32,10 @@ OMM_CHECKED omm_err omm_json_parse(json_t **out, omm_bytes text, const char *nam
  * Errors: also NOMEM. */
 OMM_CHECKED omm_err omm_json_parse_wide(json_t **out, bool *is_wide, omm_bytes text,
                                         const char *name);
-/* The same of what a client asks: a text may have U+0000 in it, behind which json_string_length goes on; a key may not. */
-OMM_CHECKED omm_err omm_json_parse_asked(json_t **out, omm_bytes text, const char *name);
+/* The same of what a client asks: a text may have U+0000 in it, behind which json_string_length goes on; a key may not.  Below
+ * the members `texts` (NULL at the end) of the outermost object half of a surrogate pair is U+FFFD. */
+OMM_CHECKED omm_err omm_json_parse_asked(json_t **out, omm_bytes text, const char *const *texts,
+                                         const char *name);
 /* Has a text in it, at any depth, a U+0000? */
 bool omm_json_has_nul(json_t *value);
 /* omm_json_parse of what a model or a client has written: of a member that stands twice the last one counts, as most readers have it. */

@@ -24,7 +24,7 @@
 #include "omm/thinking.h"
 
 #define OMM_CHAT_TURNS_MAX 1024u
-#define OMM_CHAT_TOOLS_MAX 64u /* announced in one conversation */
+#define OMM_CHAT_TOOLS_MAX 128u /* announced in one conversation */
 
 /* What a conversation was refused for. */
 typedef enum omm_chat_bad {

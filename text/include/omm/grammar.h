@@ -10,15 +10,17 @@
  * only what has to be escaped is.  Values of enum and const are spelled as omm_json_write_spaced spells them.
  *
  * Schemas.  Supported are
- *   type (a name or a list), enum, const, anyOf, oneOf (read as anyOf), allOf of one (beside notes), $ref to a place in the schema (# and a path)
+ *   type (a name or a list), enum, const, anyOf, oneOf (read as anyOf), allOf, $ref to a place in the schema (# and a path)
  *   object: properties, required, additionalProperties      string: minLength, maxLength (characters), pattern or format
- *   array: items, prefixItems, minItems, maxItems           numbers: minimum, maximum, exclusiveMinimum, exclusiveMaximum
+ *   array: items, prefixItems, minItems, maxItems           numbers: minimum, maximum, exclusiveMinimum, exclusiveMaximum,
+ *   multipleOf (of a whole number up to 1e15: its multiples are spelled as integers)
  *   pattern: regular expressions of ECMA-262 as pattern.h has them, found anywhere; format: date-time, date, time, duration, email,
  *            hostname, ipv4, ipv6, uuid, uri (grammar_format.c)
  *   title, description, default, examples and the like, and $id of the root: without meaning
  * and anything else is refused with its path: what is left out in silence would be promised and not kept.  $ref and the
- * keywords from enum to allOf stand alone, but enum and const beside type.  Where `type` is missing the keywords that are
- * there say it; where there are none, any value may stand.
+ * keywords from enum to allOf stand alone, but enum and const beside type, and anything beside allOf: what the schemas of its list and
+ * that say becomes one schema, keyword by keyword, where of two of a kind one follows from both (grammar_all_of.c); else it is refused.
+ * Where `type` is missing the keywords that are there say it; where there are none, any value may stand.
  *
  * Members come in the order of `properties`, those that are not required may be left out, then others where
  * additionalProperties allows them (absent: any value, as the standard has it).  Their names are spelled without \u and \/,
@@ -39,7 +41,7 @@
 #include "omm/json.h"
 #include "omm/thinking.h"
 
-#define OMM_GRAMMAR_RULES_MAX 4096u      /* about one for each schema inside a schema */
+#define OMM_GRAMMAR_RULES_MAX 8192u      /* about one for each schema inside a schema */
 #define OMM_GRAMMAR_PARTS_MAX 16384u     /* members, alternatives, values of enum: of each kind */
 #define OMM_GRAMMAR_BYTES_MAX (1u << 20) /* names and values, spelled */
 #define OMM_GRAMMAR_SCHEMA_DEPTH_MAX 64u /* schemas inside schemas; $ref begins again */
@@ -62,6 +64,9 @@ OMM_CHECKED omm_err omm_grammar_open_schema(omm_grammar **out, json_t *schema);
  * one follows nothing but the next one, or the end.  One space or line end may stand on either side of what stands between
  * the marks, and in front of the next call.  A mark inside a thought (thinking.h) begins none.  A bare call has begun
  * with the quote behind the name of a tool: before it the text is free, and so is one of another name.
+ *
+ * With `content` a text is calls alone, or one value of that schema alone, as omm_grammar_open_schema has it: what it begins with
+ * says which, and a value that begins as a bare call does is that call.
  */
 
 typedef struct omm_grammar_tool {
@@ -70,7 +75,7 @@ typedef struct omm_grammar_tool {
     bool strict;        /* what is not supported is refused, else left out */
 } omm_grammar_tool;
 
-#define OMM_GRAMMAR_TOOLS_MAX 64u
+#define OMM_GRAMMAR_TOOLS_MAX 128u
 
 typedef struct omm_grammar_calls {
     const omm_grammar_tool *tools;
@@ -83,12 +88,14 @@ typedef struct omm_grammar_calls {
     const char *const
         *stops; /* (stop_count) texts that end one, omm_chat_stops; live as long as the grammar */
     size_t stop_count;
+    json_t *content; /* the schema of a text without calls; only read; NULL: any text */
 } omm_grammar_calls;
 
 /* Objects of parameters that name properties have no others, unless additionalProperties says so: what a tool takes it names.
  * Of a tool that is not strict, keywords that are not supported mean nothing, but what they name may stand (grammar_lenient.c),
  * members that are required and have one value come first, and formats are wide (grammar_format.c);
  * where nothing is left any value may stand, and where no grammar is made of all of it the arguments are any object.
+ * `content` goes with no `begun`, and with no thinking.
  * Errors: as open_schema, with the name of a tool that is strict; UNSUPPORTED (no text begins with `begun`). */
 OMM_CHECKED omm_err omm_grammar_open_calls(omm_grammar **out, const omm_grammar_calls *calls);
 
