@@ -479,11 +479,18 @@ static size_t last_question(const writer *w, const omm_message *messages, size_t
     return count;
 }
 
+/* A system's turn that says nothing, where the template writes none then. */
+static bool is_left_out(const writer *w, const omm_message *m, bool is_first) {
+    return m->role == OMM_ROLE_SYSTEM && m->content.size == 0 &&
+           (w->t->chat_empty == CHAT_EMPTY_OUT ||
+            (w->t->chat_empty == CHAT_EMPTY_FIRST_OUT && is_first));
+}
+
 /* The turn that the template puts in front of a conversation that has none for the system. */
 static omm_err put_default(writer *w, const omm_message *messages, size_t count) {
     const omm_message turn = {.role = OMM_ROLE_SYSTEM, .content = omm_chat_default_system(w->t)};
-    if (w->p->tokens.count > 0 || count == 0 || messages[0].role == OMM_ROLE_SYSTEM ||
-        turn.content.size == 0)
+    if (w->p->tokens.count > 0 || count == 0 || turn.content.size == 0 ||
+        (messages[0].role == OMM_ROLE_SYSTEM && !is_left_out(w, &messages[0], true)))
         return OMM_OK;
     return put_turn(w, &turn, NULL);
 }
@@ -491,6 +498,7 @@ static omm_err put_default(writer *w, const omm_message *messages, size_t count)
 static omm_err put_all(writer *w, placed *system, const omm_message *messages, size_t count,
                        omm_chat_ending ending) {
     const size_t last = last_question(w, messages, count, ending);
+    const bool begins = w->p->tokens.count == 0;
     OMM_TRY(put_default(w, messages, count));
     OMM_TRY(place_system(system, w->c, messages, count));
     omm_bytes text = omm_buf_view(&system->text);
@@ -506,7 +514,8 @@ static omm_err put_all(writer *w, placed *system, const omm_message *messages, s
     for (size_t i = system->taken; i < count; i++) {
         OMM_ASSERT((unsigned)messages[i].role <= OMM_ROLE_TOOLS);
         omm_message m = messages[i];
-        if (in_front && m.role == OMM_ROLE_SYSTEM) continue;
+        if ((in_front && m.role == OMM_ROLE_SYSTEM) || is_left_out(w, &m, begins && i == 0))
+            continue;
         if (is_response(w, messages, count, i)) {
             OMM_TRY(put_result(w, messages, count, i));
             continue;

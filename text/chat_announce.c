@@ -345,6 +345,7 @@ static omm_err recognise(omm_tokenizer *t, const jinja_parts *parts) {
     const omm_chat_format format = omm_chat_format_of(t);
     if (format == OMM_CHAT_CHATML) return chatml_recognise(t, parts);
     if (format == OMM_CHAT_GRANITE) return granite_recognise(t, parts);
+    if (format == OMM_CHAT_PHI3) phi3_recognise(t, parts);
     if (omm_thinking_of(t) != OMM_THINKING_NONE) return OMM_OK;
     if (format == OMM_CHAT_LLAMA3) return llama_recognise(&t->tools, parts);
     if (is_mistral(format)) mistral_recognise(t, parts);
@@ -375,7 +376,7 @@ omm_err announce_recognise(omm_tokenizer *t, const omm_gguf *g, omm_bytes jinja)
     jinja_parts parts;
     const omm_chat_format format = omm_chat_format_of(t);
     if (format != OMM_CHAT_CHATML && format != OMM_CHAT_LLAMA3 && format != OMM_CHAT_GRANITE &&
-        format != OMM_CHAT_PHI4_MINI && !is_mistral(format))
+        format != OMM_CHAT_PHI3 && format != OMM_CHAT_PHI4_MINI && !is_mistral(format))
         return OMM_OK;
     OMM_TRY(context_of(&context, g));
     omm_err err = jinja_parts_read(&parts, jinja);

@@ -503,6 +503,50 @@ static void test_phi_conversations(void) {
             "<|assistant|>");
 }
 
+/* ---- a system that says nothing -------------------------------------------------------------------- */
+
+#define PHI_35(asks)                                                                               \
+    "{% for message in messages %}{% if " asks " %}{{'<|system|>\n' + message['content'] + "       \
+    "'<|end|>\n'}}{% elif message['role'] == 'user' %}{{'<|user|>\n' + message['content'] + "      \
+    "'<|end|>\n'}}{% endif %}{% endfor %}{{ '<|assistant|>\n' }}"
+#define EMPTY SAYS("system", "")
+#define TWO_EMPTY "[" EMPTY ", " SAYS("user", "Hi") ", " EMPTY ", " SAYS("user", "And?") "]"
+
+static void test_empty_system(void) {
+    const char *const granite = TURN("user", "Hi") TURN("system", "")
+        TURN("user", "And?") "<|start_of_role|>assistant<|end_of_role|>";
+    char safe[512];
+    renders(PHI_4, PHI_35("message['role'] == 'system' and message['content']"), TWO_EMPTY, NULL,
+            "<|user|>\nHi<|end|>\n<|user|>\nAnd?<|end|>\n<|assistant|>\n");
+    renders(PHI_4, PHI_35("message['role'] == 'system'"), TWO_EMPTY, NULL,
+            "<|system|>\n<|end|>\n<|user|>\nHi<|end|>\n<|system|>\n<|end|>\n<|user|>\nAnd?<|end|>\n"
+            "<|assistant|>\n");
+    renders(GRANITE, GRANITE_41, TWO_EMPTY, NULL, granite);
+    snprintf(safe, sizeof safe, "%s%s", TURN("system", "Be safe."), granite);
+    renders(GRANITE, GRANITE_40, TWO_EMPTY, NULL, safe);
+    snprintf(safe, sizeof safe, "%s%s", TURN("system", ""), granite);
+    renders(GRANITE, GRANITE_31, TWO_EMPTY, NULL, safe);
+}
+
+/* Of turns behind a conversation none is its first. */
+static void test_empty_system_later(void) {
+    omm_tokenizer *t = open_with(GRANITE, GRANITE_40, false);
+    const omm_message turns[] = {{.role = OMM_ROLE_USER, .content = omm_bytes_str("in")},
+                                 {.role = OMM_ROLE_SYSTEM, .content = omm_bytes_str("")}};
+    omm_prompt whole, apart;
+    omm_prompt_init(&whole, 8192);
+    omm_prompt_init(&apart, 8192);
+    CHECK_OK(omm_chat_render(&whole, t, turns, 2, OMM_CHAT_WHOLE));
+    CHECK_OK(omm_chat_render(&apart, t, turns, 1, OMM_CHAT_WHOLE));
+    const size_t first = apart.tokens.count;
+    CHECK_OK(omm_chat_render(&apart, t, turns + 1, 1, OMM_CHAT_WHOLE));
+    CHECK(apart.tokens.count > first);
+    CHECK_EQ(whole.tokens.count, apart.tokens.count);
+    omm_prompt_fini(&apart);
+    omm_prompt_fini(&whole);
+    omm_tokenizer_close(t);
+}
+
 /* ---- marks ------------------------------------------------------------------------------------------ */
 
 static size_t count_of(const omm_tokenizer *t, const omm_prompt *p, const char *mark,
@@ -612,6 +656,8 @@ int main(void) {
     test_mistral_conversations();
     test_granite_conversations();
     test_phi_conversations();
+    test_empty_system();
+    test_empty_system_later();
     test_marks_in_content();
     test_begun();
     test_refused_names();

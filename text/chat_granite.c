@@ -243,6 +243,7 @@ static omm_err read_4(omm_tokenizer *t, const jinja_parts *p) {
         return err == OMM_ERR_NOMEM ? err : OMM_OK;
     }
     out->announces = out->apart = out->before = out->response = true;
+    t->chat_empty = CHAT_EMPTY_FIRST_OUT; /* s_4_turn asks what it says */
     speak(t, OMM_CHAT_CALL_OPENS);
     speak(t, OMM_CHAT_CALL_CLOSES);
     if (HAS_RUN(p, s_4_default) &&

@@ -37,6 +37,13 @@ typedef enum chat_thoughts {
     CHAT_THOUGHTS_NEVER, /* it does not think, whatever its template has */
 } chat_thoughts;
 
+/* A system's turn that says nothing. */
+typedef enum chat_empty {
+    CHAT_EMPTY_WRITTEN,
+    CHAT_EMPTY_FIRST_OUT, /* the first one of a conversation is as if it were not there */
+    CHAT_EMPTY_OUT,       /* each is */
+} chat_empty;
+
 typedef struct chat_template {
     const char *name;
     const char *marks[CHAT_MARKS_MAX]; /* NULL at the end */
@@ -155,5 +162,6 @@ OMM_CHECKED omm_err llama_recognise(struct chat_tools *out, const struct jinja_p
 void mistral_recognise(omm_tokenizer *t, const struct jinja_parts *parts);
 OMM_CHECKED omm_err granite_recognise(omm_tokenizer *t, const struct jinja_parts *parts);
 void phi_recognise(omm_tokenizer *t, const struct jinja_parts *parts);
+void phi3_recognise(omm_tokenizer *t, const struct jinja_parts *parts); /* its empty system turns */
 
 #endif

@@ -1,4 +1,4 @@
-/* chat_phi.c - how the template of Phi-4 mini has tools (see chat_announce.c).
+/* chat_phi.c - how the template of Phi-4 mini has tools (see chat_announce.c), and Phi-3.5's system turns that say nothing.
  *
  *   {% if message['role'] == 'system' and 'tools' in message and message['tools'] is not none %}
  *     <|system|>CONTENT<|tool|>TOOLS<|/tool|><|end|>
@@ -9,6 +9,7 @@
  * is the one that tools have: <|tool|>CONTENT<|end|>. */
 #include "chat_internal.h"
 #include "jinja_shape.h"
+#include "tokenizer_internal.h"
 
 static const tools_form s_form = {
     .calls = OMM_CALLS_PHI4,
@@ -43,4 +44,13 @@ void phi_recognise(omm_tokenizer *t, const jinja_parts *parts) {
     if (jinja_begins(parts, 0, "for message in messages") &&
         JINJA_RUN(parts, 1, s_system, JINJA_NO_NAME) > 0)
         tools_take_form(t, &s_form);
+}
+
+static const char *const s_says_some[] = {"Bif message.role=='system'and message.content",
+                                          "T<|system|>\n", "Omessage.content", "T<|end|>\n"};
+
+void phi3_recognise(omm_tokenizer *t, const jinja_parts *parts) {
+    if (jinja_begins(parts, 0, "for message in messages") &&
+        JINJA_RUN(parts, 1, s_says_some, JINJA_NO_NAME) > 0)
+        t->chat_empty = CHAT_EMPTY_OUT;
 }

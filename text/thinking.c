@@ -37,24 +37,41 @@ static bool is_quote(omm_bytes text) {
     return text.size > 0 && (text.data[0] == '\'' || text.data[0] == '"');
 }
 
-/* In the part that begins an answer: a text that ends with an opened thought. */
-static bool opens(omm_bytes part) {
+/* In the part that begins an answer: where the opened thought begins that a text ends with; NULL: there is none. */
+static const uint8_t *opening_of(omm_bytes part) {
     for (const uint8_t *at; (at = chat_find(part, OPENS)) != NULL;) {
         omm_bytes rest;
         part = from(part, at + sizeof OPENS - 1);
-        if (line_ends(&rest, part) <= 1 && is_quote(rest)) return true;
+        if (line_ends(&rest, part) <= 1 && is_quote(rest)) return at;
     }
+    return NULL;
+}
+
+/* The last statement in front of the thought asks whether it is wanted. */
+static bool is_switched(omm_bytes part, const uint8_t *opening) {
+    static const char *const asks[] = {"if enable_thinking", "if enable_thinking is true",
+                                       "if enable_thinking is defined and enable_thinking"};
+    const omm_bytes said =
+        behind_last(omm_bytes_of(part.data, (size_t)(opening - part.data)), "{%");
+    const uint8_t *end = chat_find(said, "%}");
+    const uint8_t *at = said.data;
+    while (end && at < end && (*at == '-' || *at == '+' || *at == ' ')) at++;
+    while (end && end > at && (end[-1] == '-' || end[-1] == '+' || end[-1] == ' ')) end--;
+    for (size_t i = 0; end && i < sizeof asks / sizeof *asks; i++)
+        if (omm_bytes_equal(omm_bytes_of(at, (size_t)(end - at)), omm_bytes_str(asks[i])))
+            return true;
     return false;
 }
 
 void thinking_recognise(omm_tokenizer *t, omm_bytes jinja) {
     t->thinking = OMM_THINKING_NONE;
     const omm_bytes part = behind_last(jinja, "add_generation_prompt");
-    if (!chat_find(jinja, CLOSES) && !opens(part)) return;
+    const uint8_t *opening = opening_of(part);
+    if (!chat_find(jinja, CLOSES) && !opening) return;
     omm_bytes rest;
-    t->thinking = opens(part) ? OMM_THINKING_OPENED : OMM_THINKING_OWN;
+    t->thinking = opening ? OMM_THINKING_OPENED : OMM_THINKING_OWN;
     const uint8_t *closes = chat_find(part, CLOSES);
-    t->thought_lines = LINE_ENDS_MAX;
+    t->thought_lines = !closes && opening && is_switched(part, opening) ? 0 : LINE_ENDS_MAX;
     if (!closes) return;
     const unsigned lines = line_ends(&rest, from(part, closes + sizeof CLOSES - 1));
     if (lines >= 1 && lines < LINE_ENDS_MAX) t->thought_lines = (uint8_t)lines;
@@ -69,7 +86,8 @@ omm_bytes omm_thinking_opening(const omm_tokenizer *tokenizer) {
 }
 
 omm_bytes thinking_none(const omm_tokenizer *tokenizer) {
-    if (tokenizer->thinking == OMM_THINKING_NONE) return omm_bytes_str("");
+    if (tokenizer->thinking == OMM_THINKING_NONE || tokenizer->thought_lines == 0)
+        return omm_bytes_str("");
     return omm_bytes_str(tokenizer->thought_lines == 1 ? OPENS "\n\n" CLOSES "\n"
                                                        : OPENS "\n\n" CLOSES "\n\n");
 }

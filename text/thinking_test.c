@@ -43,6 +43,20 @@ static const family s_families[] = {
      TURNS HISTORY BEGIN
      "{% if off %}{{ '<think>\\n\\n</think>\\n\\n' }}{% else %}{{ \"<think>\\n\" }}{% endif %}",
      OMM_THINKING_OPENED, "assistant\n<think>\n", "assistant\n<think>\n\n</think>\n\n"},
+    {"opened if it is asked for, else nothing: Bielik 3",
+     TURNS HISTORY BEGIN "{%- if enable_thinking %}{{- '<think>\\n' }}{%- endif %}{% endif %}",
+     OMM_THINKING_OPENED, "assistant\n<think>\n", "assistant\n"},
+    {"the same, and an empty thought else: MiniCPM 5",
+     TURNS HISTORY BEGIN "{%- if enable_thinking is false %}{{ '<think>\\n\\n</think>\\n\\n' }}"
+                         "{%- elif enable_thinking is true %}{{ '<think>\\n' }}{% endif %}",
+     OMM_THINKING_OPENED, "assistant\n<think>\n", "assistant\n<think>\n\n</think>\n\n"},
+    {"opened if it is asked for, else an empty thought",
+     TURNS HISTORY BEGIN "{% if enable_thinking %}{{ '<think>\\n' }}{% else %}"
+                         "{{ '<think></think>' }}{% endif %}{% endif %}",
+     OMM_THINKING_OPENED, "assistant\n<think>\n", "assistant\n<think>\n\n</think>\n\n"},
+    {"opened on a condition that does not say",
+     TURNS HISTORY BEGIN "{% if not enable_thinking %}{{ '<think>\\n' }}{% endif %}{% endif %}",
+     OMM_THINKING_OPENED, "assistant\n<think>\n", "assistant\n<think>\n\n</think>\n\n"},
     {"an empty thought in one line",
      TURNS BEGIN "{% if off %}{{ '<think></think>' }}{% endif %}{% endif %}", OMM_THINKING_OWN,
      "assistant\n", "assistant\n<think>\n\n</think>\n\n"},

@@ -173,9 +173,11 @@ struct omm_tokenizer {
     uint8_t chat;               /* omm_chat_format */
     bool chat_known;            /* the file has its template */
     uint8_t thinking;           /* omm_thinking */
-    uint8_t thought_lines;      /* line ends between a thought and an answer */
+    uint8_t
+        thought_lines; /* line ends between a thought and an answer; 0: without one nothing is written */
     chat_tools tools;
     bool chat_has_bos;   /* its text has bos_token */
+    uint8_t chat_empty;  /* chat_empty (chat_internal.h) */
     char chat_found[64]; /* the beginning of a template that we do not know */
 };
 

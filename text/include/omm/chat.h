@@ -18,7 +18,7 @@
  * never run; a default system prompt of ChatML stands in front of conversations that begin without one.  Without one that is known, ChatML stands in (omm_chat_doubt), its marks as plain text where the
  * vocabulary lacks them.  BOS as the file says (add_bos_token) where nothing else is stated; of tulu also where the template has bos_token.  A system message goes
  * into the first user turn in gemma, llama2 and mistral-v1, into the last one in mistral-v3; a role
- * that a template does not have is written as the user's.  llama2, llama3 and gemma trim content (of
+ * that a template does not have is written as the user's.  Phi-3.5 and Granite 4 have no turn of a system that says nothing.  llama2, llama3 and gemma trim content (of
  * white space as Python has it), but not the system's inside a user turn; mistral-v3 trims answers.
  *
  * Content never becomes a mark.  Marks are written as ids, content as text: "<|im_end|>" in it stays
