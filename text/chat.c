@@ -47,6 +47,7 @@ typedef struct writer {
     omm_buf text;
     unsigned flags; /* OMM_TOKENIZE_PLAIN: what people and tools wrote is never more than text */
     bool glued;     /* what comes goes on after text, not after a mark */
+    bool at_once;   /* of a model whose first turn says how it reasons: answers have no thoughts */
 } writer;
 
 /* Give every token since the last call this mask. */
@@ -213,7 +214,7 @@ static size_t space_size(omm_bytes text) {
     return 0;
 }
 
-static omm_bytes strip_end(omm_bytes text) {
+omm_bytes chat_strip_end(omm_bytes text) {
     for (size_t size = 1; size <= 3 && size <= text.size; size++) {
         if (space_size(omm_bytes_of(text.data + text.size - size, size)) != size) continue;
         text.size -= size;
@@ -225,7 +226,7 @@ static omm_bytes strip_end(omm_bytes text) {
 omm_bytes chat_strip(omm_bytes text) {
     for (size_t size; (size = space_size(text)) > 0;)
         text = omm_bytes_of(text.data + size, text.size - size);
-    return strip_end(text);
+    return chat_strip_end(text);
 }
 
 /* The text ends inside a character: SentencePiece would take the bytes behind it as its rest. */
@@ -266,15 +267,28 @@ static omm_err put_content(writer *w, omm_bytes content) {
 
 /* ---- Turns --------------------------------------------------------------------------------- */
 
+/* An empty thought, its marks the tokens that the model knows. */
+static omm_err put_thought(writer *w, omm_bytes thought) {
+    if (thought.size > 0) w->flags = 0;
+    return omm_buf_append(&w->text, thought.data, thought.size);
+}
+
+static omm_bytes without_line_ends(omm_bytes text) {
+    while (text.size > 0 && text.data[0] == '\n') text = omm_bytes_of(text.data + 1, text.size - 1);
+    return text;
+}
+
 /* The header alone, as it stands in front of a generation, then what the model writes itself. */
 static omm_err put_written(writer *w, const omm_message *m) {
     omm_bytes content = m->content;
     const char *rest = "";
     OMM_TRY(put_literal(w, w->c->before[OMM_ROLE_ASSISTANT], NULL));
+    if (w->at_once) OMM_TRY(put_thought(w, thinking_none(w->t)));
     OMM_TRY(flush(w));
     OMM_TRY(mark(w->p, 0));
     w->flags = 0;
     if (w->c->trims_answers) content = chat_strip(content);
+    if (w->t->reasoning.is) content = without_line_ends(content);
     if (w->c->lead && !spoken_at(w, content)) OMM_TRY(put_literal(w, w->c->lead, NULL));
     OMM_TRY(put_content(w, content));
     OMM_TRY(put_literal(w, w->c->after[OMM_ROLE_ASSISTANT], &rest));
@@ -302,7 +316,7 @@ static omm_bytes trimmed(const writer *w, const omm_message *m, bool with_system
     const bool lists = w->t->tools.lists && m->role == OMM_ROLE_SYSTEM && text.size > head.size &&
                        memcmp(text.data, head.data, head.size) == 0;
     if (!w->c->trims || lists) return text;
-    return with_system && w->c->trims_joined ? strip_end(text) : chat_strip(text);
+    return with_system && w->c->trims_joined ? chat_strip_end(text) : chat_strip(text);
 }
 
 /* A tool's result, with its id where it has one. */
@@ -341,7 +355,8 @@ static omm_err put_read(writer *w, const omm_message *m, const omm_bytes *system
     if (m->role == OMM_ROLE_TOOLS) return put_tools(w, m->content);
     if (m->role == OMM_ROLE_TOOL && w->t->tools.form && w->t->tools.form->result[0])
         return put_own_result(w, m);
-    omm_role role = c->before[m->role] ? m->role : OMM_ROLE_USER;
+    const bool as_user = !c->before[m->role] || (m->role == OMM_ROLE_TOOL && w->t->reasoning.is);
+    const omm_role role = as_user ? OMM_ROLE_USER : m->role;
     w->flags = role == OMM_ROLE_SYSTEM ? 0 : OMM_TOKENIZE_PLAIN;
     OMM_TRY(put_literal(w, c->before[role], NULL));
     if (system) {
@@ -420,13 +435,12 @@ static omm_err put_result(writer *w, const omm_message *messages, size_t count, 
 }
 
 static omm_err put_generate(writer *w, omm_chat_ending ending) {
-    const omm_bytes thought =
-        ending == OMM_CHAT_AT_ONCE ? thinking_none(w->t) : omm_thinking_opening(w->t);
+    const bool at_once = ending == OMM_CHAT_AT_ONCE || w->at_once;
+    const omm_bytes thought = at_once ? thinking_none(w->t) : omm_thinking_opening(w->t);
     w->glued = follows_text(w);
     OMM_TRY(put_first(w));
     OMM_TRY(put_literal(w, w->c->before[OMM_ROLE_ASSISTANT], NULL));
-    if (thought.size > 0) w->flags = 0; /* its marks are tokens that the model knows */
-    OMM_TRY(omm_buf_append(&w->text, thought.data, thought.size));
+    OMM_TRY(put_thought(w, thought));
     OMM_TRY(flush(w));
     return mark(w->p, 0);
 }
@@ -474,6 +488,7 @@ static omm_err place_system(placed *out, const chat_template *c, const omm_messa
 static size_t last_question(const writer *w, const omm_message *messages, size_t count,
                             omm_chat_ending ending) {
     if (ending == OMM_CHAT_WHOLE || omm_thinking_of(w->t) == OMM_THINKING_NONE) return 0;
+    if (w->t->reasoning.is) return 0; /* what is given to it as content stays */
     if (w->c->thoughts == CHAT_THOUGHTS_CUT) return count;
     while (count > 0 && messages[count - 1].role != OMM_ROLE_USER) count--;
     return count;
@@ -495,10 +510,49 @@ static omm_err put_default(writer *w, const omm_message *messages, size_t count)
     return put_turn(w, &turn, NULL);
 }
 
+/* The turn that says how the model reasons: of the system's first message and of tools that are announced. */
+static omm_err put_reasoning(writer *w, const omm_message *messages, size_t count) {
+    omm_buf text;
+    omm_bytes system = {0}, tools = {0};
+    bool ends = true;
+    if (messages[0].role == OMM_ROLE_SYSTEM) system = messages[0].content;
+    for (size_t i = 0; i < count && !tools.data; i++)
+        if (messages[i].role == OMM_ROLE_TOOLS) tools = messages[i].content;
+    w->glued = follows_text(w);
+    OMM_TRY(put_first(w));
+    OMM_TRY(put_literal(w, w->c->before[OMM_ROLE_SYSTEM], NULL));
+    w->flags = 0;
+    omm_buf_init(&text, OMM_TOKENIZER_TEXT_MAX);
+    omm_err err = smollm_system(&ends, &text, w->t, system, tools, w->at_once);
+    if (err == OMM_OK) err = put_content(w, omm_buf_view(&text));
+    omm_buf_fini(&text);
+    OMM_TRY(err);
+    if (ends) OMM_TRY(put_literal(w, w->c->after[OMM_ROLE_SYSTEM], NULL));
+    OMM_TRY(flush(w));
+    return mark(w->p, 0);
+}
+
+/* How the model reasons follows from the beginning, and from what is asked for. */
+static omm_err begin_reasoning(writer *w, const omm_message *messages, size_t count,
+                               omm_chat_ending ending) {
+    if (!w->t->reasoning.is || count == 0) return OMM_OK;
+    const bool begins = w->p->tokens.count == 0;
+    const bool has_system = begins && messages[0].role == OMM_ROLE_SYSTEM;
+    w->at_once = smollm_answers_at_once(has_system ? messages[0].content : (omm_bytes){0}, ending);
+    return begins ? put_reasoning(w, messages, count) : OMM_OK;
+}
+
+/* It is part of that turn. */
+static bool is_said(const writer *w, const omm_message *m, bool is_first) {
+    return w->t->reasoning.is &&
+           (m->role == OMM_ROLE_TOOLS || (is_first && m->role == OMM_ROLE_SYSTEM));
+}
+
 static omm_err put_all(writer *w, placed *system, const omm_message *messages, size_t count,
                        omm_chat_ending ending) {
     const size_t last = last_question(w, messages, count, ending);
     const bool begins = w->p->tokens.count == 0;
+    OMM_TRY(begin_reasoning(w, messages, count, ending));
     OMM_TRY(put_default(w, messages, count));
     OMM_TRY(place_system(system, w->c, messages, count));
     omm_bytes text = omm_buf_view(&system->text);
@@ -514,7 +568,9 @@ static omm_err put_all(writer *w, placed *system, const omm_message *messages, s
     for (size_t i = system->taken; i < count; i++) {
         OMM_ASSERT((unsigned)messages[i].role <= OMM_ROLE_TOOLS);
         omm_message m = messages[i];
-        if ((in_front && m.role == OMM_ROLE_SYSTEM) || is_left_out(w, &m, begins && i == 0))
+        const bool is_first = begins && i == 0;
+        if ((in_front && m.role == OMM_ROLE_SYSTEM) || is_left_out(w, &m, is_first) ||
+            is_said(w, &m, is_first))
             continue;
         if (is_response(w, messages, count, i)) {
             OMM_TRY(put_result(w, messages, count, i));

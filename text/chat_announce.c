@@ -329,6 +329,8 @@ static omm_err keep_found(chat_tools *out, const found *f) {
 }
 
 static omm_err chatml_recognise(omm_tokenizer *t, const jinja_parts *parts) {
+    OMM_TRY(smollm_recognise(t, parts));
+    if (t->reasoning.is) return OMM_OK;
     const found f = read_system(parts);
     OMM_TRY(keep_found(&t->tools, &f));
     t->tools.response = has_responses(parts);
@@ -467,14 +469,26 @@ static omm_err put_members(omm_buf *out, json_t *function) {
     return omm_buf_append(out, "}}", 2);
 }
 
+static bool is_python(tools_spelling how) {
+    return how == TOOLS_AS_PYTHON || how == TOOLS_PYTHON_FUNCTIONS;
+}
+
+static omm_err put_one(omm_buf *out, json_t *tool, tools_spelling how) {
+    if (how == TOOLS_APART) return omm_json_write_indented(out, tool, 4);
+    if (!is_python(how)) return put_members(out, tool);
+    OMM_TRY(smollm_put_python(out, tool));
+    return omm_buf_append(out, "\n", 1);
+}
+
 /* One after the other. */
 static omm_err put_each(omm_buf *out, const json_t *tools, tools_spelling how) {
+    const char *between = how == TOOLS_APART ? "\n\n" : is_python(how) ? "" : ", ";
     for (size_t i = 0; i < json_array_size(tools); i++) {
         json_t *tool = NULL;
-        const bool apart = how == TOOLS_APART;
-        if (i > 0) OMM_TRY(omm_buf_printf(out, "%s", apart ? "\n\n" : ", "));
-        OMM_TRY(tool_of(&tool, json_array_get(tools, i), !apart));
-        const omm_err err = apart ? omm_json_write_indented(out, tool, 4) : put_members(out, tool);
+        if (i > 0) OMM_TRY(omm_buf_printf(out, "%s", between));
+        OMM_TRY(
+            tool_of(&tool, json_array_get(tools, i), how != TOOLS_APART && how != TOOLS_AS_PYTHON));
+        const omm_err err = put_one(out, tool, how);
         json_decref(tool);
         OMM_TRY(err);
     }
@@ -502,8 +516,8 @@ static omm_err put_as_family(omm_buf *out, const tools_form *form, omm_bytes sys
                listed = form->spelling == TOOLS_BY_MEMBERS;
     if (inside) OMM_TRY(omm_buf_append(out, system.data, system.size));
     OMM_TRY(omm_buf_printf(out, "%s%s", inside ? form->before : "", listed ? "[" : ""));
-    OMM_TRY(listed || form->spelling == TOOLS_APART ? put_each(out, tools, form->spelling)
-                                                    : put_list(out, tools, form->spelling));
+    const bool each = listed || form->spelling == TOOLS_APART || is_python(form->spelling);
+    OMM_TRY(each ? put_each(out, tools, form->spelling) : put_list(out, tools, form->spelling));
     return omm_buf_printf(out, "%s%s", listed ? "]" : "", inside ? form->after : "");
 }
 

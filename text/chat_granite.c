@@ -35,33 +35,6 @@ static const tools_form s_33 = {.calls = OMM_CALLS_GRANITE,
                                 .after = END,
                                 .spoken = {"<|tool_call|>"}};
 
-/* ---- texts in statements ------------------------------------------------------------------------ */
-
-/* Append what a literal says whose quotes are gone; false: it has another escape, or ends before. */
-static bool put_unescaped(omm_err *err, omm_buf *out, omm_bytes text, char quote) {
-    for (size_t i = 0; i < text.size; i++) {
-        uint8_t c = text.data[i];
-        if (c == (uint8_t)quote) return false;
-        if (c == '\\') {
-            if (++i == text.size || !text.data[i] || !strchr("n'\"\\", text.data[i])) return false;
-            c = text.data[i];
-            if (c == 'n') c = '\n';
-        }
-        *err = omm_buf_append(out, &c, 1);
-        if (*err != OMM_OK) return false;
-    }
-    return true;
-}
-
-/* `text` is `start`, then one literal.  False: it is not. */
-static bool put_literal(omm_err *err, omm_buf *out, omm_bytes text, const char *start) {
-    const size_t size = strlen(start);
-    if (!jinja_starts_with(text, start) || text.size < size + 2) return false;
-    const char quote = (char)text.data[size];
-    if ((quote != '\'' && quote != '"') || (char)text.data[text.size - 1] != quote) return false;
-    return put_unescaped(err, out, omm_bytes_of(text.data + size + 1, text.size - size - 2), quote);
-}
-
 /* ---- 3.1 to 3.3 ----------------------------------------------------------------------------------- */
 
 static const char *const s_system[] = {
@@ -96,12 +69,12 @@ static bool put_default(omm_err *err, omm_buf *out, const jinja_parts *p, size_t
         at = jinja_next_branch(p, at);
     if (at >= end || jinja_next_branch(p, at) != at + 2) return false;
     omm_buf_init(&said, TEXT_MAX);
-    bool is = put_literal(err, &said, base, "");
+    bool is = jinja_put_literal(err, &said, base, "");
     omm_bytes text = omm_buf_view(&said);
     if (is && jinja_starts_with(text, ".")) text = omm_bytes_of(text.data + 1, text.size - 1);
     text = chat_trim(text);
     if (is) *err = omm_buf_append(out, text.data, text.size);
-    is = is && *err == OMM_OK && put_literal(err, out, jinja_text(p, at + 1), ADDS);
+    is = is && *err == OMM_OK && jinja_put_literal(err, out, jinja_text(p, at + 1), ADDS);
     omm_buf_fini(&said);
     return is;
 }
@@ -222,7 +195,7 @@ static bool is_4(const jinja_parts *p) {
 static bool put_named(omm_err *err, omm_buf *out, const jinja_parts *p, const char *name) {
     for (size_t at = 0; jinja_begins(p, at, "set "); at++)
         if (jinja_starts_with(jinja_text(p, at), name))
-            return put_literal(err, out, jinja_text(p, at), name) &&
+            return jinja_put_literal(err, out, jinja_text(p, at), name) &&
                    !chat_find(omm_buf_view(out), "<|");
     return false;
 }

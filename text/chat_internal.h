@@ -77,6 +77,7 @@ static inline bool chat_is_space(uint8_t c) {
 /* chat.c: without white space around it; ASCII's, and Python's, which templates trim contents of */
 omm_bytes chat_trim(omm_bytes text);
 omm_bytes chat_strip(omm_bytes text);
+omm_bytes chat_strip_end(omm_bytes text); /* the latter, at its end alone */
 
 /* Where `wanted` begins in it; NULL: nowhere. */
 static inline const uint8_t *chat_find(omm_bytes text, const char *wanted) {
@@ -120,10 +121,12 @@ bool calls_is_name(omm_bytes text); /* of characters that a name may have; also 
 
 /* How a family's template announces tools and writes results, where that is more than a text in the system turn. */
 typedef enum tools_spelling {
-    TOOLS_AS_LIST,   /* one JSON list, on one line */
-    TOOLS_INDENTED,  /* the same by 4 */
-    TOOLS_APART,     /* each indented by 4, an empty line between */
-    TOOLS_FUNCTIONS, /* a list of the functions themselves */
+    TOOLS_AS_LIST,          /* one JSON list, on one line */
+    TOOLS_INDENTED,         /* the same by 4 */
+    TOOLS_APART,            /* each indented by 4, an empty line between */
+    TOOLS_FUNCTIONS,        /* a list of the functions themselves */
+    TOOLS_AS_PYTHON,        /* each on a line, as Python prints it */
+    TOOLS_PYTHON_FUNCTIONS, /* the same of the functions themselves */
     TOOLS_BY_MEMBERS, /* a list; of a function texts as they are between quotes, others as JSON, and no "return" */
 } tools_spelling;
 
@@ -163,5 +166,14 @@ void mistral_recognise(omm_tokenizer *t, const struct jinja_parts *parts);
 OMM_CHECKED omm_err granite_recognise(omm_tokenizer *t, const struct jinja_parts *parts);
 void phi_recognise(omm_tokenizer *t, const struct jinja_parts *parts);
 void phi3_recognise(omm_tokenizer *t, const struct jinja_parts *parts); /* its empty system turns */
+/* chat_smollm.c: its first turn, tools, and none of plain ChatML.  Errors: NOMEM. */
+OMM_CHECKED omm_err smollm_recognise(omm_tokenizer *t, const struct jinja_parts *parts);
+/* Do answers of this conversation have no thoughts?  `system`: its first turn's, without data where that is another's. */
+bool smollm_answers_at_once(omm_bytes system, omm_chat_ending ending);
+/* Append what the first turn says; *ends: and then it ends.  tools: as announced, or empty.  Errors: NOMEM, TOO_BIG. */
+OMM_CHECKED omm_err smollm_system(bool *ends, omm_buf *out, const omm_tokenizer *t,
+                                  omm_bytes system, omm_bytes tools, bool at_once);
+/* Append a tool as Python prints it.  Errors: NOMEM, TOO_BIG, FORMAT (nested too deep). */
+OMM_CHECKED omm_err smollm_put_python(omm_buf *out, json_t *value);
 
 #endif

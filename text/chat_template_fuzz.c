@@ -45,6 +45,11 @@ static bool is_spoken(const tools_form *form, const char *mark) {
     return false;
 }
 
+/* A command that decides which marks there are (chat_smollm.c) is kept. */
+static omm_bytes harmless_like(omm_bytes content) {
+    return omm_bytes_str(chat_find(content, "/system_override") ? "/system_override" : "x");
+}
+
 static void compare(const omm_tokenizer *t, const omm_prompt *p, const omm_message *messages,
                     size_t count) {
     const chat_template *c = &chat_templates[omm_chat_format_of(t)];
@@ -52,7 +57,8 @@ static void compare(const omm_tokenizer *t, const omm_prompt *p, const omm_messa
     omm_prompt q;
     omm_prompt_init(&q, TOKENS_MAX);
     for (size_t i = 0; i < count; i++)
-        harmless[i] = (omm_message){.role = messages[i].role, .content = omm_bytes_str("x")};
+        harmless[i] =
+            (omm_message){.role = messages[i].role, .content = harmless_like(messages[i].content)};
     OMM_ASSERT(omm_chat_render(&q, t, harmless, count, OMM_CHAT_ANSWER) == OMM_OK);
     for (size_t i = 0; i < CHAT_MARKS_MAX && c->marks[i]; i++)
         OMM_ASSERT(occurrences(t, p, c->marks[i]) == occurrences(t, &q, c->marks[i]));
@@ -72,7 +78,7 @@ static void announce(const omm_tokenizer *t) {
     if (omm_chat_announces(t)) {
         omm_buf_init(&out, 1 << 16);
         OMM_ASSERT(omm_chat_announce_tools(&out, t, omm_bytes_str("s"), tools) == OMM_OK);
-        OMM_ASSERT(memmem(out.data, out.size, "\"f\"", 3) != NULL);
+        OMM_ASSERT(memmem(out.data, out.size, t->reasoning.is ? "'f'" : "\"f\"", 3) != NULL);
         omm_buf_clear(&out);
         OMM_ASSERT(omm_chat_announce_tools(&out, t, (omm_bytes){0}, tools) == OMM_OK);
         OMM_ASSERT(t->tools.form || memmem(out.data, out.size, "<|", 2) == NULL);

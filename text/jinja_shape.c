@@ -47,6 +47,30 @@ omm_bytes jinja_name_between(omm_bytes text, const char *start, const char *end)
     return JINJA_FITS_ONE(name, taken, JINJA_NO_NAME) ? JINJA_NO_NAME : name;
 }
 
+/* Append what a literal says whose quotes are gone; false: it has another escape, or ends before. */
+static bool put_unescaped(omm_err *err, omm_buf *out, omm_bytes text, char quote) {
+    for (size_t i = 0; i < text.size; i++) {
+        uint8_t c = text.data[i];
+        if (c == (uint8_t)quote) return false;
+        if (c == '\\') {
+            if (++i == text.size || !text.data[i] || !strchr("n'\"\\", text.data[i])) return false;
+            c = text.data[i];
+            if (c == 'n') c = '\n';
+        }
+        *err = omm_buf_append(out, &c, 1);
+        if (*err != OMM_OK) return false;
+    }
+    return true;
+}
+
+bool jinja_put_literal(omm_err *err, omm_buf *out, omm_bytes text, const char *start) {
+    const size_t size = strlen(start);
+    if (!jinja_starts_with(text, start) || text.size < size + 2) return false;
+    const char quote = (char)text.data[size];
+    if ((quote != '\'' && quote != '"') || (char)text.data[text.size - 1] != quote) return false;
+    return put_unescaped(err, out, omm_bytes_of(text.data + size + 1, text.size - size - 2), quote);
+}
+
 /* ---- parts ----------------------------------------------------------------------------------- */
 
 bool jinja_take(jinja_cursor *c, jinja_kind kind, const char *form, omm_bytes name) {

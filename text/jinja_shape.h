@@ -24,6 +24,10 @@ bool jinja_fits_one(omm_bytes text, const char *const forms[], size_t count, omm
  * content); else empty. */
 omm_bytes jinja_name_between(omm_bytes text, const char *start, const char *end);
 
+/* Append what the one literal says that the text is behind `start`.  False, and perhaps some of it appended: it is none, has
+ * an escape beyond \n \\ \' \", or *err. */
+bool jinja_put_literal(omm_err *err, omm_buf *out, omm_bytes text, const char *start);
+
 /* The next part to be compared. */
 typedef struct jinja_cursor {
     const jinja_parts *parts;

@@ -147,6 +147,15 @@ typedef struct chat_tools {
     const struct tools_form *form; /* NULL: none of those */
 } chat_tools;
 
+/* A first turn, the system's, that says how the model reasons; chat_smollm.c. */
+typedef struct chat_reasoning {
+    bool is;                     /* the template has one */
+    bool overrides;              /* the system's text may stand in it alone */
+    bool ends;                   /* it ends without tools too */
+    omm_buf front;               /* what it begins with, the date left out */
+    omm_buf thinking, answering; /* what stands for the system's text, by how the model reasons */
+} chat_reasoning;
+
 struct omm_tokenizer {
     bool spm;        /* model "llama": merges by score */
     bool characters; /* of texts, and bytes have their own tokens: llama, pre.characters */
@@ -176,6 +185,7 @@ struct omm_tokenizer {
     uint8_t
         thought_lines; /* line ends between a thought and an answer; 0: without one nothing is written */
     chat_tools tools;
+    chat_reasoning reasoning;
     bool chat_has_bos;   /* its text has bos_token */
     uint8_t chat_empty;  /* chat_empty (chat_internal.h) */
     char chat_found[64]; /* the beginning of a template that we do not know */

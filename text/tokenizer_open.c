@@ -386,5 +386,8 @@ void omm_tokenizer_close(omm_tokenizer *t) {
     omm_buf_fini(&t->tools.tail);
     omm_buf_fini(&t->tools.system);
     omm_buf_fini(&t->tools.instead);
+    omm_buf_fini(&t->reasoning.front);
+    omm_buf_fini(&t->reasoning.thinking);
+    omm_buf_fini(&t->reasoning.answering);
     omm_free(t);
 }

@@ -2,6 +2,7 @@
  * calls that come back.
  *
  *   chatml, -text      <|im_start|>ROLE\nCONTENT<|im_end|>\n
+ *                      SmolLM 3: a first turn that says how it reasons, an empty thought where it does not (below)
  *   phi4               <|im_start|>ROLE<|im_sep|>CONTENT<|im_end|>
  *   llama3             BOS once; <|start_header_id|>ROLE<|end_header_id|>\n\nCONTENT<|eot_id|>
  *   gemma              BOS once; <start_of_turn>user|model\nCONTENT<end_of_turn>\n
@@ -20,6 +21,11 @@
  * into the first user turn in gemma, llama2 and mistral-v1, into the last one in mistral-v3; a role
  * that a template does not have is written as the user's.  Phi-3.5 and Granite 4 have no turn of a system that says nothing.  llama2, llama3 and gemma trim content (of
  * white space as Python has it), but not the system's inside a user turn; mistral-v3 trims answers.
+ *
+ * SmolLM 3's template begins every conversation with a turn of the system: what it says of itself, how it reasons (/think,
+ * /no_think), the system's first message or the template's own text for either way, and tools.  It does not think if that message
+ * has /no_think or OMM_CHAT_AT_ONCE asks for it; then answers begin with an empty thought, those of the history too.  Thoughts
+ * in its history stay, results of tools are the user's turns.  A prompt that goes on knows nothing of its beginning.
  *
  * Content never becomes a mark.  Marks are written as ids, content as text: "<|im_end|>" in it stays
  * plain characters.  Where a model has its marks only as text ([INST] of Llama 2), content that
@@ -146,7 +152,7 @@ typedef enum omm_chat_ending {
 } omm_chat_ending;
 
 /* Append all turns, then what `ending` says.  An empty `prompt` begins a conversation; one with tokens goes on with it.
- * In front of an answer the thoughts of answers before the last user's turn are left out; whole, they stay.
+ * In front of an answer the thoughts of answers before the last user's turn are left out (not SmolLM 3's); whole, they stay.
  * Errors: UNSUPPORTED (the vocabulary lacks a mark, by name; or content that the model cannot tell from a
  * mark), FORMAT (the result of a tool is not UTF-8, which has to be quoted), NOMEM, TOO_BIG; then `prompt` is unchanged. */
 OMM_CHECKED omm_err omm_chat_render(omm_prompt *prompt, const omm_tokenizer *tokenizer,
@@ -178,8 +184,8 @@ OMM_CHECKED omm_err omm_chat_system(omm_buf *out, omm_bytes system, const omm_ch
 /* Does the model's own template announce tools in a way that is read, and has the model room for that (2048 positions)?  Then
  * they are announced so. */
 bool omm_chat_announces(const omm_tokenizer *tokenizer);
-/* Where: in the system turn, or in a turn of its own (OMM_ROLE_TOOLS): in front of all others, behind the system's, or
- * in front of the last one of the user, and of what says the same as that. */
+/* Where: in the system turn, or in a turn of its own (OMM_ROLE_TOOLS): in front of all others, behind the system's (SmolLM 3: it
+ * becomes part of that), or in front of the last one of the user, and of what says the same as that. */
 typedef enum omm_chat_place {
     OMM_CHAT_IN_SYSTEM,
     OMM_CHAT_AT_FRONT,

@@ -4,7 +4,7 @@
  *
  * Whether a model does is seen in its chat template, as is who opens the thought: the model itself (Qwen3), or the
  * prompt (QwQ, Qwen3 Thinking).  An answer is kept with its thought in front of it, opened by whom it may; a prompt
- * (chat.h) leaves out the thoughts of answers before the last question, as these templates do.
+ * (chat.h) leaves out the thoughts of answers before the last question, as these templates do (SmolLM 3's does not).
  *
  * Depends on: bytes, tokenizer.  Threads: no shared state.
  */
