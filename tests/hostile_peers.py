@@ -606,7 +606,8 @@ class Mallory(threading.Thread):
         blob = {"digest": pp.blake(sent), "canonical_digest": pp.blake(b"no"), "size": len(sent),
                 "chunk_digests": [pp.blake(sent[i:i + pp.CHUNK]) for i in range(0, len(sent), pp.CHUNK)]}
         same = {f: offer[f] for f in ("version", "run_id", "round", "nonce", "base_digest")}
-        submission = {**same, "offer_digest": offer_digest, "global_digest": offer["global"]["digest"], "tokens": 1,
+        steps = struct.unpack_from("<I", offer["recipe"], 28)[0]
+        submission = {**same, "steps": steps, "step_digests": bytes(8 * steps), "offer_digest": offer_digest, "global_digest": offer["global"]["digest"], "tokens": 1,
                       "examples": 1, "codec": offer["codec_up"], "payload": blob, "data_commitment": pp.blake(b"mine"),
                       "residual_before": zero, "residual_after": zero, **changed}
         return pp.seal("submission", pp.encode("Submission", submission), self.key)
