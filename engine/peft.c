@@ -21,21 +21,25 @@ static const struct {
     {"olmo2", false, false},    {"mistral3", true, false},      {"exaone4", false, false},
     {"ernie4_5", false, false}, {"hunyuan-dense", false, false}};
 
+enum { ARCHITECTURES = sizeof s_architectures / sizeof *s_architectures };
+
 static omm_err find_architecture(omm_peft_base *base, const omm_gguf *gguf) {
-    char *name = base->shape.architecture;
+    char *name = base->shape.architecture, list[192] = "";
+    size_t used = 0;
     OMM_TRY(omm_gguf_get_text(name, sizeof base->shape.architecture, gguf, "general.architecture"));
-    for (size_t i = 0; i < sizeof s_architectures / sizeof *s_architectures; i++)
+    for (size_t i = 0; i < ARCHITECTURES; i++) {
         if (strcmp(name, s_architectures[i].name) == 0) {
             base->permuted = s_architectures[i].permuted;
             base->shape.fused = s_architectures[i].fused;
             return OMM_OK;
         }
-    return omm_raise(
-        OMM_ERR_UNSUPPORTED,
-        "architecture '%s': adapters are converted for llama (also Mistral), qwen2, "
-        "qwen3, gemma, gemma2, gemma3, phi3, smollm3, granite, olmo2, mistral3, exaone4, ernie4_5, "
-        "hunyuan-dense",
-        name);
+        const int n = snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "",
+                               s_architectures[i].name);
+        OMM_ASSERT(n > 0 && (size_t)n < sizeof list - used);
+        used += (size_t)n;
+    }
+    return omm_raise(OMM_ERR_UNSUPPORTED, "architecture '%s': adapters are converted for %s", name,
+                     list);
 }
 
 static omm_err get_key(uint32_t *out, const omm_gguf *gguf, const char *arch, const char *key) {

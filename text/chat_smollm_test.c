@@ -3,9 +3,7 @@
 #include "chat_internal.h"
 #include "omm/chat_turns.h"
 #include "omm/mem.h"
-#include "test_vocab.h"
-
-enum { TOKENS_MAX = 8192 };
+#include "test_prompt.h"
 
 /* ---- templates ---------------------------------------------------------------------------------- */
 
@@ -93,47 +91,15 @@ enum { TOKENS_MAX = 8192 };
         "xml_tools is defined or python_tools is defined", "xml_tools is defined")                 \
         LIST("xml_tools", "+") GAP ENDIF END ENDIF TURNS ANSWER REST
 
-static omm_tokenizer *open_with(const char *jinja) {
-    return open_vocab(&(vocab_recipe){
-        .marks = {"<|im_start|>", "<|im_end|>"}, .words = {"<think>", "</think>"}, .jinja = jinja});
-}
-
 /* ---- conversations ------------------------------------------------------------------------------ */
-
-static omm_message turn(omm_role role, const char *content) {
-    return (omm_message){.role = role, .content = omm_bytes_str(content)};
-}
-
-static void check_messages(const omm_tokenizer *t, const omm_message *turns, size_t count,
-                           omm_chat_ending ending, const char *want) {
-    omm_prompt p;
-    omm_tokens ids;
-    omm_buf text;
-    omm_prompt_init(&p, TOKENS_MAX);
-    omm_tokens_init(&ids, TOKENS_MAX);
-    omm_buf_init(&text, VOCAB_FILE_MAX);
-    CHECK_OK(omm_chat_render(&p, t, turns, count, ending));
-    CHECK_OK(omm_tokenizer_encode(&ids, t, omm_bytes_str(want), OMM_TOKENIZE_SPECIAL));
-    CHECK_OK(omm_tokenizer_decode(&text, t, p.tokens.ids, p.tokens.count,
-                                  OMM_DETOKENIZE_SPECIAL | OMM_DETOKENIZE_CONTINUE));
-    const bool same = omm_bytes_equal(omm_buf_view(&text), omm_bytes_str(want));
-    if (!same) fprintf(stderr, "have '%.*s'\nwant '%s'\n", (int)text.size, (char *)text.data, want);
-    CHECK(same);
-    CHECK_EQ(p.tokens.count, ids.count);
-    CHECK_EQ(memcmp(p.tokens.ids, ids.ids, ids.count * sizeof *ids.ids), 0);
-    CHECK_EQ(p.mask.size, p.tokens.count);
-    omm_buf_fini(&text);
-    omm_tokens_fini(&ids);
-    omm_prompt_fini(&p);
-}
 
 /* The system's message, or none (NULL), and a question. */
 static void check_first(const char *jinja, const char *system, omm_chat_ending ending,
                         const char *want) {
     const omm_message turns[] = {turn(OMM_ROLE_SYSTEM, system ? system : ""),
                                  turn(OMM_ROLE_USER, "Hi")};
-    omm_tokenizer *t = open_with(jinja);
-    check_messages(t, turns + !system, 2 - !system, ending, want);
+    omm_tokenizer *t = open_family(jinja);
+    check_prompt(t, turns + !system, 2 - !system, ending, want);
     omm_tokenizer_close(t);
 }
 
@@ -192,16 +158,16 @@ static void test_history(void) {
                                  turn(OMM_ROLE_TOOL, "8"),
                                  turn(OMM_ROLE_SYSTEM, "later"),
                                  turn(OMM_ROLE_USER, "on")};
-    omm_tokenizer *t = open_with(PLAIN);
+    omm_tokenizer *t = open_family(PLAIN);
     CHECK_EQ(omm_thinking_of(t), OMM_THINKING_OWN);
     CHECK_EQ(omm_chat_default_system(t).size, 0); /* not a message that somebody may go on from */
-    check_messages(t, turns, 4, OMM_CHAT_ANSWER,
-                   FIRST("/think", MUSE) STOP U("Hi") A("<think>\ner\n</think>\n\nHo") U("in")
-                       A("out\n") ASKS);
-    check_messages(t, turns, 4, OMM_CHAT_AT_ONCE,
-                   FIRST("/no_think", "Be S.") STOP U("Hi") A(EMPTY "<think>\ner\n</think>\n\nHo")
-                       U("in") A(EMPTY "out\n") ASKS EMPTY);
-    check_messages(t, turns + 6, 2, OMM_CHAT_ANSWER, FIRST("/think", "later") STOP U("on") ASKS);
+    check_prompt(t, turns, 4, OMM_CHAT_ANSWER,
+                 FIRST("/think", MUSE) STOP U("Hi") A("<think>\ner\n</think>\n\nHo") U("in")
+                     A("out\n") ASKS);
+    check_prompt(t, turns, 4, OMM_CHAT_AT_ONCE,
+                 FIRST("/no_think", "Be S.") STOP U("Hi") A(EMPTY "<think>\ner\n</think>\n\nHo")
+                     U("in") A(EMPTY "out\n") ASKS EMPTY);
+    check_prompt(t, turns + 6, 2, OMM_CHAT_ANSWER, FIRST("/think", "later") STOP U("on") ASKS);
     omm_tokenizer_close(t);
 }
 
@@ -220,7 +186,7 @@ static void check_text(const omm_prompt *p, const omm_tokenizer *t, const char *
 static void test_results(void) {
     const omm_message turns[] = {turn(OMM_ROLE_USER, "Hi"), turn(OMM_ROLE_TOOL, "<think>7"),
                                  turn(OMM_ROLE_TOOL, "8"), turn(OMM_ROLE_SYSTEM, "later")};
-    omm_tokenizer *t = open_with(PLAIN);
+    omm_tokenizer *t = open_family(PLAIN);
     omm_prompt p;
     omm_prompt_init(&p, TOKENS_MAX);
     CHECK_OK(omm_chat_render(&p, t, turns, 4, OMM_CHAT_WHOLE));
@@ -244,7 +210,7 @@ static void test_results(void) {
 static void test_mask(void) {
     const omm_message turns[] = {turn(OMM_ROLE_SYSTEM, "/no_think"), turn(OMM_ROLE_USER, "Hi"),
                                  turn(OMM_ROLE_ASSISTANT, "Ho")};
-    omm_tokenizer *t = open_with(PLAIN);
+    omm_tokenizer *t = open_family(PLAIN);
     omm_prompt p;
     omm_prompt_init(&p, TOKENS_MAX);
     CHECK_OK(omm_chat_render(&p, t, turns, 3, OMM_CHAT_WHOLE));
@@ -262,7 +228,7 @@ static void test_mask(void) {
 static void check_json(const char *jinja, const char *messages, const char *tools,
                        const char *want) {
     json_t *list = json_loads(messages, 0, NULL), *given = json_loads(tools, 0, NULL);
-    omm_tokenizer *t = open_with(jinja);
+    omm_tokenizer *t = open_family(jinja);
     omm_chat_turns turns;
     omm_prompt p;
     CHECK(list && given);
@@ -354,10 +320,10 @@ static void test_others(void) {
         OPEN_OF("xml_tools or python_tools or tools", "xml_tools or tools", "",
                 LIST("xml_tools[:]", "~"))};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        omm_tokenizer *t = open_with(others[i]);
+        omm_tokenizer *t = open_family(others[i]);
         const omm_message hi = turn(OMM_ROLE_USER, "Hi");
         CHECK(!t->reasoning.is && !omm_chat_announces(t));
-        check_messages(t, &hi, 1, OMM_CHAT_ANSWER, U("Hi") ASKS);
+        check_prompt(t, &hi, 1, OMM_CHAT_ANSWER, U("Hi") ASKS);
         omm_tokenizer_close(t);
     }
 }
@@ -368,7 +334,7 @@ static void test_cut(void) {
     for (size_t at = 0; at + 1 < sizeof whole; at += 7) {
         memcpy(cut, whole, at);
         cut[at] = 0;
-        omm_tokenizer *t = open_with(cut);
+        omm_tokenizer *t = open_family(cut);
         CHECK(!t->reasoning.is);
         omm_tokenizer_close(t);
     }
@@ -378,7 +344,7 @@ static void test_allocations(void) {
     size_t count = 0;
     omm_err err = OMM_ERR_NOMEM;
     for (size_t nth = 1; err != OMM_OK; nth++, count++) {
-        omm_tokenizer *t = open_with(TOOLS);
+        omm_tokenizer *t = open_family(TOOLS);
         const omm_message turns[] = {turn(OMM_ROLE_SYSTEM, "B /no_think"),
                                      turn(OMM_ROLE_TOOLS, "f"), turn(OMM_ROLE_USER, "Hi")};
         omm_prompt p;

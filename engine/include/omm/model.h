@@ -28,11 +28,10 @@
  *   yarn       f[i] = f[i] * (1 - s + s / factor), s = clamp((i - low) / max(0.001, high - low)) in
  *              0 .. 1, low = floor(pair(beta_fast)), high = ceil(pair(beta_slow)), both clamped to
  *              0 .. rotated - 1, pair(n) = rotated log(context / (2 pi n)) / (2 log base);
- *              cos and sin times 1 + 0.1 log(factor)
+ *              cos and sin times 1 + 0.1 log(factor), of mistral3 over 1 + 0.1 yarn_log_multiplier log(factor)
  *   cos and sin times rope.scaling.attn_factor.  Layers with a base of their own have no scaling.
  *
- * Accepted: the architectures of arch.c (llama, qwen2, qwen3, gemma2, gemma3 text, phi3,
- * smollm3, granite, olmo2); matrices of every omm_format; vectors F32 or F16; grouped heads; tied or separate output.
+ * Accepted: the architectures of arch.c; matrices of every omm_format; vectors F32 or F16; grouped heads; tied or separate output.
  * Everything else is refused by name, also a tensor that the graph would not use.
  *
  * Depends on: gguf, lora, quant, kernels.  Threads: read-only after load; share it freely.
