@@ -130,6 +130,9 @@ static omm_err stretch_base(omm_model_dims *d, keys *k) {
     double alpha = 0.0;
     if (!(k->a->parts & ARCH_BASE_STRETCHED)) return OMM_OK;
     OMM_TRY(get_real(&alpha, k, "rope.scaling.alpha", 0.0, 0.0, 1e6));
+    if (alpha > 0.0 && alpha < 1.0)
+        return omm_raise(OMM_ERR_NUMERIC, "%s is %g: must be 0 (none) or 1 to 1e+06", k->name,
+                         alpha);
     const double n = (double)d->rotated;
     if (alpha > 0.0 && n > 2.0) d->rope_base *= omm_pow_d(alpha, n / (n - 2.0));
     d->rope_base_local = d->rope_base;
@@ -226,8 +229,9 @@ static omm_err load_period(omm_model_dims *d, keys *k) {
         if (kv->count != d->layers ||
             (kv->data.data[i] != 0) == is_last_of(d->window_period, (uint32_t)i))
             return omm_raise(OMM_ERR_UNSUPPORTED,
-                             "%s: supported is a window in all but each %uth of %u layers", k->name,
-                             d->window_period, d->layers);
+                             "%s: supported are %u layers that all have a window, but for the last "
+                             "of every %u (0: none)",
+                             k->name, d->layers, d->window_period);
     return OMM_OK;
 }
 

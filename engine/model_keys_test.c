@@ -410,6 +410,9 @@ static void stretched_bases(void) {
     CHECK(d.rope_base == 10000.0);
     const entry bad[] = {{"rope.scaling.alpha", REAL, -1, NULL}};
     CHECK_ERR(load(&d, "hunyuan-dense", bad, 1, false), OMM_ERR_NUMERIC);
+    const entry shrinks[] = {{"rope.scaling.alpha", REAL, 1e-3, NULL}};
+    CHECK_ERR(load(&d, "hunyuan-dense", shrinks, 1, false), OMM_ERR_NUMERIC);
+    CHECK(strstr(omm_err_sentence(), "rope.scaling.alpha") != NULL);
 }
 
 static void temperatures(void) {
