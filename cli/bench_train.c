@@ -122,8 +122,21 @@ static double layer_parameters(const omm_model *model, uint32_t layer) {
 
 /* Multiply-adds of one token, twice. */
 typedef struct flops {
-    double step, forward, backward;
+    double step, forward, backward, adapter;
 } flops;
+
+/* Of an adapter's own products: z and dz before those of the layers, dA and dB with those of backward.  What it adds
+ * to y and dx is not counted. */
+static void add_adapter(flops *f, const bench *b, uint32_t checkpoint_layers) {
+    const omm_lora_shape *shape = &b->model.lora_shape;
+    double down = 0.0, up = 0.0;
+    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
+        down += 2.0 * b->o->rank * shape->d_in[t];
+        up += 2.0 * b->o->rank * shape->d_out[t];
+    }
+    f->adapter = (down + up) * b->model.dims.layers + down * checkpoint_layers;
+    f->backward += (down + up) * b->model.dims.layers;
+}
 
 static flops flops_of(const bench *b, uint32_t checkpoint_layers) {
     const omm_layer *first = &b->model.layers[0];
@@ -141,6 +154,7 @@ static flops flops_of(const bench *b, uint32_t checkpoint_layers) {
     f.backward = 2.0 * layers; /* below the first layer's q, k and v nobody asks */
     for (unsigned t = OMM_LORA_Q; t <= OMM_LORA_V; t++)
         f.backward -= 2.0 * parameters_of(&first->weights[t]);
+    add_adapter(&f, b, checkpoint_layers);
     return f;
 }
 
@@ -254,6 +268,7 @@ static void sum_up(bench_train_run *run, const bench *b, unsigned i, const flops
     run->fma_flops = b->processors[i].peaks.fma_flops;
     run->forward = rate(f->forward, tokens, run->watch.ns[OMM_TRAIN_FORWARD]);
     run->backward = rate(f->backward, tokens, run->watch.ns[OMM_TRAIN_BACKWARD]);
+    run->adapter = rate(f->adapter, tokens, run->watch.ns[OMM_TRAIN_ADAPTER]);
 }
 
 static omm_err measure_runs(bench_train_result *r, bench *b) {

@@ -9,7 +9,8 @@
  *   share           = tokens/s * that / f32 peak
  *   share in turns  = the same of one step / mean of the multiply-adds beside it
  *   products        = FLOP of the layers' products alone, over their time and the peak, or the mean of
- *                     all multiply-adds beside the steps
+ *                     all multiply-adds beside the steps; an adapter's dA and dB are with those of
+ *                     backward, z and dz by themselves
  * Parameters are those of the matrices that a token passes through; a separate embedding is none.
  */
 #ifndef CLI_BENCH_TRAIN_H
@@ -37,8 +38,8 @@ typedef struct bench_train_run {
     double fma_flops;        /* 0: not measured */
     double fma_beside;       /* mean of all that was beside the steps */
     bench_spread in_turns;   /* shares */
-    double forward,
-        backward; /* FLOP per second of the layers' products, medians of no step: means */
+    /* FLOP per second of the layers' products and of the adapter's z and dz, medians of no step: means */
+    double forward, backward, adapter;
 } bench_train_run;
 
 typedef struct bench_train_result {

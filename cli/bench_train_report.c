@@ -32,6 +32,17 @@ static void print_over_first(const bench_train_result *r, const bench_train_run 
                bench_share(run->fma_beside, first->fma_beside));
 }
 
+static void print_products(const bench_train_run *run) {
+    const double rates[] = {run->forward, run->backward, run->adapter};
+    const double peaks[] = {run->fma_beside, run->fma_flops};
+    printf("\n  products of the layers: forward %.0f GFLOP/s, backward %.0f; z, dz %.0f",
+           run->forward * 1e-9, run->backward * 1e-9, run->adapter * 1e-9);
+    for (unsigned i = 0; i < 2 && run->fma_flops > 0.0; i++)
+        printf("%s%.2f, %.2f, %.2f of the %s", i ? "; " : " (", bench_share(rates[0], peaks[i]),
+               bench_share(rates[1], peaks[i]), bench_share(rates[2], peaks[i]),
+               i ? "peak)" : "multiply-adds beside the steps");
+}
+
 static void print_run(const bench_train_result *r, const bench_train_run *run,
                       const bench_train_options *o) {
     const bench_spread *s = &run->speed;
@@ -45,13 +56,7 @@ static void print_run(const bench_train_result *r, const bench_train_run *run,
                step_flops(r, run) * 1e-9, run->in_turns.median, run->in_turns.min,
                run->in_turns.max, bench_share(step_flops(r, run), run->fma_flops));
     if (run != r->runs) print_over_first(r, run);
-    printf("\n  products of the layers: forward %.0f GFLOP/s, backward %.0f", run->forward * 1e-9,
-           run->backward * 1e-9);
-    if (run->fma_flops > 0.0)
-        printf(
-            " (%.2f, %.2f of the multiply-adds beside the steps; %.2f, %.2f of the peak)",
-            bench_share(run->forward, run->fma_beside), bench_share(run->backward, run->fma_beside),
-            bench_share(run->forward, run->fma_flops), bench_share(run->backward, run->fma_flops));
+    print_products(run);
     printf("\n  time:");
     for (unsigned i = 0; i < OMM_TRAIN_PART_COUNT; i++)
         printf(" %s %.1f %%,", omm_train_part_name((omm_train_part)i),
@@ -92,11 +97,12 @@ static json_t *json_run(const bench_train_result *r, const bench_train_run *run,
         json_object_set_new(idle, part, json_real(idle_share(run, i)));
     }
     json_object_set_new(parts, "other", json_real(other_seconds(run) / o->bench->repeats));
-    json_t *j = json_pack("{s:i, s:o, s:o, s:f, s:f, s:f, s:o, s:o}", "threads", (int)run->threads,
-                          "speed_over_first", bench_spread_json(&run->over_first),
-                          "tokens_per_second", bench_spread_json(&run->speed), "flops",
-                          step_flops(r, run), "forward_flops", run->forward, "backward_flops",
-                          run->backward, "seconds_by_part", parts, "idle_share_by_part", idle);
+    json_t *j =
+        json_pack("{s:i, s:o, s:o, s:f, s:f, s:f, s:f, s:o, s:o}", "threads", (int)run->threads,
+                  "speed_over_first", bench_spread_json(&run->over_first), "tokens_per_second",
+                  bench_spread_json(&run->speed), "flops", step_flops(r, run), "forward_flops",
+                  run->forward, "backward_flops", run->backward, "adapter_flops", run->adapter,
+                  "seconds_by_part", parts, "idle_share_by_part", idle);
     if (run->fma_flops <= 0.0) return j;
     json_object_set_new(j, "fma_flops", json_real(run->fma_flops));
     json_object_set_new(j, "fma_beside_flops", json_real(run->fma_beside));

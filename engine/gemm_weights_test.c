@@ -89,19 +89,20 @@ static void compare(const rig *r, const omm_compute *c, float *got, const float 
 
 static void check(const rig *r, const omm_compute *c) {
     const size_t m = r->s.m, rows = r->s.rows, cols = r->s.cols;
-    const omm_linear_pair pair = {r->z, r->b, r->s.rank};
+    omm_product p = {.kind = OMM_PRODUCT_FORWARD, .w = &r->w, .m = m};
+    p.pair = (omm_linear_pair){r->z, r->b, r->s.rank};
     float *y = battery_floats(6, m * rows + SPARE);
-    if (pair.k > 0)
-        omm_linear_forward_pair(c, y, r->x, &r->w, m, &pair);
-    else
-        omm_linear_forward(c, y, r->x, &r->w, m, false);
+    p.c = y;
+    p.a = r->x;
+    omm_products(c, &p, 1);
     compare(r, c, y, r->y, rows, "forward");
+    p.kind = OMM_PRODUCT_BACKWARD;
+    p.a = r->dy;
     for (int more = 0; more < 2; more++) {
         float *dx = battery_floats(7, m * cols + SPARE);
-        if (pair.k > 0)
-            omm_linear_backward_pair(c, dx, r->dy, &r->w, m, more, &pair);
-        else
-            omm_linear_backward(c, dx, r->dy, &r->w, m, more);
+        p.c = dx;
+        p.accumulate = more != 0;
+        omm_products(c, &p, 1);
         compare(r, c, dx, r->dx[more], cols, more ? "backward, added" : "backward");
     }
 }

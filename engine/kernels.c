@@ -26,20 +26,28 @@
 
 /* ---- matrix products ------------------------------------------------------------------------- */
 
-/* A product in cells of m_step rows and n_step columns, n_count of them side by side.  A cell is a task, or with n_last two:
- * its last n_last columns are one of their own. */
+/* A product in cells, m_count over one another and n_count side by side.  A cell is a task, or with n_last two: its
+ * last n_last columns are one of their own. */
 typedef struct gemm_cut {
     const omm_compute *c;
     const gemm_job *job;
-    size_t m_step, n_step, n_count, n_last;
+    size_t m_count, n_count, n_last;
 } gemm_cut;
 
-static size_t gemm_cells(const gemm_cut *cut) {
-    return divide_up(cut->job->m, cut->m_step) * cut->n_count;
+/* `size` in `count` parts of whole units, as equal as may be; what is left of a unit is in the last one, which has
+ * none more than others.  Of 512 rows in tiles of 12 two threads get 252 and 260, not 264 and 248. */
+static size_t part_begin(size_t size, size_t unit, size_t i, size_t count) {
+    return i < count ? divide_up(size / unit * i, count) * unit : size;
+}
+
+static size_t part_largest(size_t size, size_t unit, size_t count) {
+    const size_t units = size / unit;
+    const size_t first = divide_up(units, count) * unit, last = units / count * unit + size % unit;
+    return first > last ? first : last;
 }
 
 static size_t gemm_tasks(const gemm_cut *cut) {
-    return gemm_cells(cut) * (cut->n_last > 0 ? 2 : 1);
+    return cut->m_count * cut->n_count * (cut->n_last > 0 ? 2 : 1);
 }
 
 static void gemm_task(void *ud, size_t task, unsigned worker) {
@@ -47,30 +55,29 @@ static void gemm_task(void *ud, size_t task, unsigned worker) {
     const gemm_job *job = cut->job;
     const bool is_last = cut->n_last > 0 && task % 2 == 1;
     const size_t cell = cut->n_last > 0 ? task / 2 : task;
-    const size_t m = cell / cut->n_count * cut->m_step, n = cell % cut->n_count * cut->n_step;
-    const size_t end = min_size(n + cut->n_step, job->n);
-    const size_t middle = min_size(n + cut->n_step - cut->n_last, end);
-    const size_t from = is_last ? middle : n, to = is_last ? end : middle;
-    if (from == to) return; /* of the last cell, which may be narrower */
-    cut->c->k->gemm(job, worker_scratch(cut->c, worker), m, min_size(m + cut->m_step, job->m), from,
-                    to);
+    const size_t row = cell / cut->n_count, column = cell % cut->n_count;
+    const size_t begin = part_begin(job->n, GEMM_NC, column, cut->n_count);
+    const size_t end = part_begin(job->n, GEMM_NC, column + 1, cut->n_count);
+    const size_t most = part_largest(job->n, GEMM_NC, cut->n_count) / GEMM_NC * GEMM_NC;
+    const size_t middle = cut->n_last > 0 ? min_size(begin + most - cut->n_last, end) : end;
+    const size_t from = is_last ? middle : begin, to = is_last ? end : middle;
+    const size_t m0 = part_begin(job->m, GEMM_MR_MAX, row, cut->m_count);
+    const size_t m1 = part_begin(job->m, GEMM_MR_MAX, row + 1, cut->m_count);
+    if (from == to || m0 == m1) return;
+    cut->c->k->gemm(job, worker_scratch(cut->c, worker), m0, m1, from, to);
 }
 
 /* About `cells` cells, `m_count` of them over one another. */
 static gemm_cut gemm_cut_of(const omm_compute *c, const gemm_job *job, size_t m_count,
                             size_t cells) {
-    gemm_cut cut = {.c = c, .job = job};
-    cut.m_step = divide_up(divide_up(job->m, m_count), GEMM_MR_MAX) * GEMM_MR_MAX;
-    const size_t n_count = divide_up(cells, divide_up(job->m, cut.m_step));
-    cut.n_step = divide_up(divide_up(job->n, n_count), GEMM_NC) * GEMM_NC;
-    cut.n_count = divide_up(job->n, cut.n_step);
+    gemm_cut cut = {.c = c, .job = job, .m_count = m_count};
+    cut.n_count = min_size(divide_up(cells, m_count), divide_up(job->n, GEMM_NC));
+    OMM_ASSERT(cut.n_count > 0);
     return cut;
 }
 
-/* Multiply-adds of a task of n columns for each step of k, with what comes beside them. */
-static size_t gemm_task_cost(const gemm_cut *cut, size_t n) {
-    const gemm_job *job = cut->job;
-    const size_t m = min_size(cut->m_step, job->m);
+/* Multiply-adds of a task of m rows and n columns for each step of k, with what comes beside them. */
+static size_t gemm_task_cost(const gemm_job *job, size_t m, size_t n) {
     size_t a_times = 1, b_times = divide_up(m, GEMM_MB);
     if (gemm_by_weights(job, m) || gemm_by_tokens(job, m)) {
         a_times = divide_up(n, weights_columns_step(m, n));
@@ -81,11 +88,13 @@ static size_t gemm_task_cost(const gemm_cut *cut, size_t n) {
 
 /* The same until the last worker ends. */
 static size_t gemm_cost(const gemm_cut *cut) {
-    const size_t n = min_size(cut->n_step, cut->job->n);
+    const gemm_job *job = cut->job;
+    const size_t m = part_largest(job->m, GEMM_MR_MAX, cut->m_count);
+    const size_t n = part_largest(job->n, GEMM_NC, cut->n_count);
     const size_t waiting = min_size(cut->c->workers, GEMM_WAIT_WORKERS);
-    const size_t last = gemm_task_cost(cut, cut->n_last > 0 ? cut->n_last : n);
-    const size_t one = cut->n_last > 0 ? gemm_task_cost(cut, n - cut->n_last) + last : last;
-    return divide_up(gemm_cells(cut), cut->c->workers) * one +
+    const size_t last = gemm_task_cost(job, m, cut->n_last > 0 ? cut->n_last : n);
+    const size_t one = cut->n_last > 0 ? gemm_task_cost(job, m, n - cut->n_last) + last : last;
+    return divide_up(cut->m_count * cut->n_count, cut->c->workers) * one +
            last * waiting / (2 * GEMM_WAIT_WORKERS);
 }
 
@@ -109,26 +118,76 @@ static gemm_cut gemm_plan(const omm_compute *c, const gemm_job *job) {
             gemm_cut cut = gemm_cut_of(c, job, m_count, cells);
             keep_cheaper(&best, &least, &cut);
             if (each > 1) continue;
-            cut.n_last = cut.n_step / GEMM_NC / GEMM_LAST_PART * GEMM_NC;
+            cut.n_last = job->n / cut.n_count / GEMM_NC / GEMM_LAST_PART * GEMM_NC;
             keep_cheaper(&best, &least, &cut);
         }
     }
     return best;
 }
 
+/* Products that go over the pool together, each cut by itself.  A worker's share has its part of the first, of the
+ * second and so on: who is done early with those at the front, the large ones, takes of the others' last and small. */
+typedef struct gemm_batch {
+    gemm_cut cuts[GEMM_JOBS_MAX];
+    size_t count;
+} gemm_batch;
+
+/* Tasks of the shares of all workers before `worker`. */
+static size_t batch_begin(const gemm_batch *b, unsigned worker) {
+    size_t sum = 0;
+    for (size_t i = 0; i < b->count; i++)
+        sum += omm_pool_share_begin(worker, gemm_tasks(&b->cuts[i]), b->cuts[0].c->workers);
+    return sum;
+}
+
+static void batch_task(void *ud, size_t task, unsigned worker) {
+    gemm_batch *b = (gemm_batch *)ud;
+    const unsigned workers = b->cuts[0].c->workers;
+    unsigned share = 0;
+    while (batch_begin(b, share + 1) <= task) share++;
+    size_t rest = task - batch_begin(b, share);
+    for (size_t i = 0; i < b->count; i++) {
+        const size_t tasks = gemm_tasks(&b->cuts[i]);
+        const size_t first = omm_pool_share_begin(share, tasks, workers);
+        const size_t here = omm_pool_share_begin(share + 1, tasks, workers) - first;
+        if (rest < here) {
+            gemm_task(&b->cuts[i], first + rest, worker);
+            return;
+        }
+        rest -= here;
+    }
+}
+
+static bool gemm_is_small(const gemm_job *job) {
+    return job->m * job->n * job->k < POOL_FLOPS_MIN;
+}
+
+/* Nothing to add up. */
+static void gemm_clear(const gemm_job *job) {
+    for (size_t i = 0; i < job->m && !job->accumulate; i++)
+        memset(job->c + i * job->ldc, 0, job->n * sizeof *job->c);
+}
+
+void gemm_run_all(const omm_compute *c, const gemm_job *jobs, size_t count) {
+    gemm_batch b = {.count = 0};
+    size_t flops = 0;
+    OMM_ASSERT(count <= GEMM_JOBS_MAX);
+    for (size_t i = 0; i < count; i++) flops += jobs[i].m * jobs[i].n * jobs[i].k;
+    for (size_t i = 0; i < count; i++) {
+        const gemm_job *job = &jobs[i];
+        if (job->m == 0 || job->n == 0) continue;
+        if (job->k == 0)
+            gemm_clear(job);
+        else if (c->workers == 1 || flops < POOL_FLOPS_MIN)
+            c->k->gemm(job, c->work, 0, job->m, 0, job->n);
+        else
+            b.cuts[b.count++] = gemm_is_small(job) ? gemm_cut_of(c, job, 1, 1) : gemm_plan(c, job);
+    }
+    if (b.count > 0) omm_pool_run(c->pool, batch_task, &b, batch_begin(&b, c->workers));
+}
+
 void gemm_run(const omm_compute *c, const gemm_job *job) {
-    if (job->m == 0 || job->n == 0) return;
-    if (job->k == 0) {
-        for (size_t i = 0; i < job->m && !job->accumulate; i++)
-            memset(job->c + i * job->ldc, 0, job->n * sizeof *job->c);
-        return;
-    }
-    if (c->workers == 1 || job->m * job->n * job->k < POOL_FLOPS_MIN) {
-        c->k->gemm(job, c->work, 0, job->m, 0, job->n);
-        return;
-    }
-    gemm_cut cut = gemm_plan(c, job);
-    omm_pool_run(c->pool, gemm_task, &cut, gemm_tasks(&cut));
+    gemm_run_all(c, job, 1);
 }
 
 void omm_gemm_nn(const omm_compute *c, const omm_gemm *g) {
@@ -149,11 +208,8 @@ void omm_gemm_tn(const omm_compute *c, const omm_gemm *g) {
     gemm_run(c, &job);
 }
 
-void omm_gemm_tn_tokens(const omm_compute *c, const omm_gemm *g) {
-    gemm_job job = plain_job(g);
-    job.a_row = 1;
-    job.a_col = g->lda;
-    job.fold_tokens = true;
+void omm_gemm_tn_chunks(const omm_compute *c, const omm_gemm *g, const uint32_t *ends) {
+    const gemm_job job = chunks_job(g, ends);
     gemm_run(c, &job);
 }
 
@@ -182,19 +238,6 @@ void omm_gemm_tn_symmetric(const omm_compute *c, const omm_gemm *g) {
     job.a_row = 1;
     job.a_col = g->lda;
     symmetric_run(c, &job);
-}
-
-/* ---- chunks of uneven length ------------------------------------------------------------------ */
-
-void omm_gemm_tn_chunks(const omm_compute *c, const omm_gemm *g, const uint32_t *ends) {
-    gemm_job job = plain_job(g);
-    job.a_row = 1;
-    job.a_col = g->lda;
-    job.fold_tokens = true;
-    job.ends = ends;
-    for (size_t i = 0, from = 0; from < g->k; from = ends[i++])
-        OMM_ASSERT(ends[i] > from && ends[i] <= g->k && ends[i] - from <= OMM_TOKEN_CHUNK);
-    gemm_run(c, &job);
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */

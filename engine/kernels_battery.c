@@ -131,13 +131,17 @@ static void run_linear(battery *out, const omm_compute *c, size_t split, omm_for
     omm_free(y);
 }
 
+static void run_tokens(const omm_compute *c, const omm_gemm *g) {
+    omm_gemm_tn_chunks(c, g, NULL);
+}
+
 static void run_plain(battery *out, const omm_compute *c, uint32_t m, uint32_t n, uint32_t k,
                       bool accumulate) {
     const size_t lda = (m > k ? m : k) + 3, ldb = (n > k ? n : k) + 1, ldc = n + 5;
     const size_t rows = (m > k ? m : k) > n ? (m > k ? m : k) : n;
     float *a = battery_floats(m, rows * lda), *b = battery_floats(n, rows * ldb);
-    static void (*const fn[4])(const omm_compute *, const omm_gemm *) = {
-        omm_gemm_nt, omm_gemm_nn, omm_gemm_tn, omm_gemm_tn_tokens};
+    static void (*const fn[4])(const omm_compute *, const omm_gemm *) = {omm_gemm_nt, omm_gemm_nn,
+                                                                         omm_gemm_tn, run_tokens};
     static const char *const names[4] = {"nt", "nn", "tn", "tn_tokens"};
     for (int i = 0; i < 4; i++) {
         float *r = battery_floats(k, m * ldc);

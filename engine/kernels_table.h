@@ -79,7 +79,7 @@ typedef struct gemm_job {
     gemm_source source;
     bool accumulate;
     bool lower;           /* c[m][m]: tiles above the diagonal may be left as they are */
-    bool fold_tokens;     /* omm_gemm_tn_tokens, omm_gemm_tn_chunks */
+    bool fold_tokens;     /* omm_gemm_tn_chunks */
     const uint32_t *ends; /* of the chunks; NULL: every OMM_TOKEN_CHUNK steps */
     /* NULL, or a job of the same c over k <= GEMM_TAIL_MAX that every chain goes on with while its
      * output is in cache: c + tail.a tail.b. */

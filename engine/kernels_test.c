@@ -125,10 +125,7 @@ static void sums_by_definition(const omm_compute *c, size_t m, size_t n, size_t 
     for (int more = 0; more < 2; more++) {
         float *r = battery_floats(3, m * ldc);
         const omm_gemm g = {r, a, b, m, n, k, lda, ldb, ldc, more != 0};
-        if (ends)
-            omm_gemm_tn_chunks(c, &g, ends);
-        else
-            omm_gemm_tn_tokens(c, &g);
+        omm_gemm_tn_chunks(c, &g, ends);
         for (size_t i = 0; i < m; i++)
             for (size_t j = 0; j < ldc; j++) {
                 if ((i % step != 0 && i + 1 < m) || (j % step != 0 && j + 1 < n)) continue;
@@ -158,7 +155,7 @@ static void tokens_by_definition(const omm_compute *c) {
     sums_by_definition(c, 290, 130, 333, 7, odd);
 }
 
-/* Chunks of odd lengths: the same as one call of omm_gemm_tn_tokens for each. */
+/* Chunks of odd lengths: the same as one call for each. */
 static void chunks_by_definition(const omm_compute *c) {
     enum { M = 37, N = 50, K = 150 };
     static const uint32_t ends[] = {64, 65, 96, 149, K};
@@ -173,7 +170,7 @@ static void chunks_by_definition(const omm_compute *c) {
             g.b = b + (size_t)from * N;
             g.k = ends[i] - from;
             g.accumulate = more || i > 0;
-            omm_gemm_tn_tokens(c, &g);
+            omm_gemm_tn_chunks(c, &g, NULL);
         }
         for (int i = 0; i < M * N; i++) CHECK(same_bits(&want[i], &r[i]));
     }

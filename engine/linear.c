@@ -15,8 +15,6 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-/* From this many tokens on, unpacking weights into panels pays; below, row by row. */
-#define GEMM_ROWS_MIN 4u
 /* Fewer rows than this go with the products beside them instead of over the pool by themselves. */
 #define FEW_ROWS_MAX ((size_t)48)
 /* A task streams as many bytes as give each worker this many tasks, within limits: threads that end at
@@ -77,21 +75,6 @@ typedef struct few_part {
 
 static bool takes_q8(const omm_q8_rows *q8, const omm_matrix *w) {
     return q8 && omm_format_is_quantised(w->format);
-}
-
-/* y[m] (+)= x[m] W^T, rows of x x_stride floats apart. */
-static gemm_job strips_job(float *y, const float *x, size_t x_stride, const omm_matrix *w,
-                           size_t m) {
-    return (gemm_job){.c = y,
-                      .a = x,
-                      .w = w,
-                      .m = m,
-                      .n = w->rows,
-                      .k = w->cols,
-                      .a_row = x_stride,
-                      .a_col = 1,
-                      .ldc = w->rows,
-                      .source = GEMM_B_STRIPS};
 }
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
@@ -285,8 +268,8 @@ static void few_run(few_cut *cut) {
 
 /* ---- one product ----------------------------------------------------------------------------- */
 
-static void linear_forward(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
-                           size_t m, bool accumulate, const gemm_job *tail) {
+void omm_linear_forward(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
+                        size_t m, bool accumulate) {
     if (m < GEMM_ROWS_MIN) {
         few_cut cut = {.c = c,
                        .products = {{.y = y, .w = w}},
@@ -299,35 +282,7 @@ static void linear_forward(const omm_compute *c, float *y, const float *x, const
     }
     gemm_job job = strips_job(y, x, w->cols, w, m);
     job.accumulate = accumulate;
-    job.tail = tail;
     gemm_run(c, &job);
-}
-
-void omm_linear_forward(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
-                        size_t m, bool accumulate) {
-    linear_forward(c, y, x, w, m, accumulate, NULL);
-}
-
-static void linear_backward(const omm_compute *c, float *dx, const float *dy, const omm_matrix *w,
-                            size_t m, bool accumulate, const gemm_job *tail) {
-    gemm_job job = {.c = dx,
-                    .a = dy,
-                    .w = w,
-                    .m = m,
-                    .n = w->cols,
-                    .k = w->rows,
-                    .a_row = w->rows,
-                    .a_col = 1,
-                    .ldc = w->cols,
-                    .source = GEMM_B_STRIPS_TURNED,
-                    .accumulate = accumulate,
-                    .tail = tail};
-    gemm_run(c, &job);
-}
-
-void omm_linear_backward(const omm_compute *c, float *dx, const float *dy, const omm_matrix *w,
-                         size_t m, bool accumulate) {
-    linear_backward(c, dx, dy, w, m, accumulate, NULL);
 }
 
 void omm_linear_q8(const omm_compute *c, float *y, const omm_q8_rows *x, const omm_matrix *w,
@@ -387,29 +342,6 @@ void omm_linear_each(const omm_compute *c, const omm_linear *products, size_t co
             const gemm_job job = term_job(products[i].y, &products[i].terms[t]);
             gemm_run(c, &job);
         }
-}
-
-/* ---- products that go on with a plain one ---------------------------------------------------- */
-
-void omm_linear_forward_pair(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
-                             size_t m, const omm_linear_pair *pair) {
-    const size_t n = w->rows, k = pair->k;
-    const omm_gemm g = {y, pair->z, pair->b, m, n, k, k, k, n, true};
-    gemm_job tail = plain_job(&g);
-    tail.source = GEMM_B_COLUMNS;
-    const bool together = k <= GEMM_TAIL_MAX && m >= GEMM_ROWS_MIN;
-    linear_forward(c, y, x, w, m, false, together ? &tail : NULL);
-    if (!together) gemm_run(c, &tail);
-}
-
-void omm_linear_backward_pair(const omm_compute *c, float *dx, const float *dy, const omm_matrix *w,
-                              size_t m, bool accumulate, const omm_linear_pair *pair) {
-    const size_t n = w->cols, k = pair->k;
-    const omm_gemm g = {dx, pair->z, pair->b, m, n, k, k, n, n, true};
-    const gemm_job tail = plain_job(&g);
-    const bool together = k <= GEMM_TAIL_MAX;
-    linear_backward(c, dx, dy, w, m, accumulate, together ? &tail : NULL);
-    if (!together) gemm_run(c, &tail);
 }
 
 /* NOLINTEND(readability-non-const-parameter) */

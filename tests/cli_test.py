@@ -1053,7 +1053,10 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
                 not 0 < one["fma_beside_flops"] <= one["fma_flops"] * 1.000001:
             failures.append(f"bench --train: what is beside a step is above the peak: {one}")
         # of a layer's 589,824 parameters: the second again without its last product, the first's q, k and v no further
-        for part, flop in ("forward", 2 * (3 * 589824 - 131072)), ("backward", 2 * (2 * 589824 - 131072)):
+        # and of an adapter of rank 4 z and dz, z again in one layer, whose d_in are 2048 together; dA and dB go with backward
+        adapter = 2 * report["adapter_parameters"]
+        for part, flop in ("forward", 2 * (3 * 589824 - 131072)), ("backward", 2 * (2 * 589824 - 131072) + adapter), \
+                ("adapter", adapter + 2 * 4 * 2048):
             if abs(one[f"{part}_flops"] * parts[part] / (24 * flop) - 1) > 1e-6:
                 failures.append(f"bench --train: {part} takes {flop} FLOP a token: {one}")
         if not 24 / speed["max"] <= mean * 1.0001 or not mean * 0.9999 <= 24 / speed["min"] or min(parts.values()) < 0:
@@ -1083,7 +1086,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     quantised.unlink()
     share = r"\d+\.\d\d"
     ratios = rf"(?s)peak in this run: fma \d+ GFLOP/s.*GFLOP/s: {share} \({share} \.\. {share}\) of the multiply-adds beside it, {share} of the fma peak" \
-             rf".*\({share}, {share} of the multiply-adds beside the steps; {share}, {share} of the peak\)"
+             rf".*; z, dz \d+ \({share}, {share}, {share} of the multiply-adds beside the steps; {share}, {share}, {share} of the peak\)"
     expect([*train, "-r", "1", "-t", "1", "--peak-seconds", "0.01"], 0, ratios, "stdout")
     expect([*train, "--seq", "5000"], 2, "--seq 5000: accepted are 8 to 4096")
     expect([*train, "--rank", "0"], 2, "--rank 0: accepted are 1 to 256")

@@ -54,10 +54,8 @@ typedef struct full {
     float *gradient;             /* [value_count] */
     float *lookups;              /* [vocab][d_model] of a tied embedding; NULL: in `gradient` */
     size_t lookup_count;
-    /* Of the micro-batch at hand: where chunks of rows end, of all rows and of the judged ones. */
-    uint32_t *ends, *picked_ends, *head_ends;
-    size_t end_count, picked_end_count;
-    size_t head_rows; /* judged rows whose logits exist at once */
+    uint32_t *head_ends; /* where chunks of the judged rows at hand end */
+    size_t head_rows;    /* judged rows whose logits exist at once */
     float *logits, *capped, *norm, *dnorm, *r;
 } full;
 
@@ -70,10 +68,12 @@ uint64_t full_bytes_of(const omm_model *model, size_t value_count, size_t rows_m
 void full_begin(full *f, const omm_compute *c);
 void full_end(full *f, const omm_compute *c, const omm_model *model);
 
-/* dy[count][rows], x[count][cols] of the product with a layer's weight; count rows: all, or the judged
- * ones.  Its bias too. */
-void full_linear(graph *g, const omm_layer *layer, omm_lora_target target, const float *dy,
-                 const float *x, size_t count);
+/* The product that adds to the gradient of a layer's weight: dy[count][rows], x[count][cols]; count rows: all,
+ * or the judged ones.  And the gradient of its bias, where it has one. */
+omm_product full_sum(const graph *g, const omm_layer *layer, omm_lora_target target,
+                     const float *dy, const float *x, size_t count);
+void full_bias(graph *g, const omm_layer *layer, omm_lora_target target, const float *dy,
+               size_t count);
 /* dy[count][n], the gradient of (x * r) * w. */
 void full_norm(graph *g, const float *w, const float *dy, const float *x, const float *r,
                size_t count, size_t n);

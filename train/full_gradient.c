@@ -24,7 +24,7 @@ uint64_t full_bytes_of(const omm_model *model, size_t value_count, size_t rows_m
     const uint64_t logits = (uint64_t)d->vocab * (d->output_softcap != 0 ? 2 : 1);
     const uint64_t head = head_rows_of(d, rows_max) * (logits + 2 * (uint64_t)d->d_model + 2);
     const uint64_t lookups = model->tied ? (uint64_t)d->vocab * d->d_model : 0;
-    return (value_count + lookups + head + 3 * (uint64_t)rows_max) * sizeof(float);
+    return (value_count + lookups + head + (uint64_t)rows_max) * sizeof(float);
 }
 
 static omm_err take_head(full *f, const graph *g) {
@@ -47,20 +47,14 @@ omm_err full_init(full *f, const full_tensors *t, const graph *g) {
     if (g->model->tied) f->lookup_count = (size_t)g->model->embed.rows * g->model->embed.cols;
     f->gradient = omm_alloc_aligned(t->value_count, sizeof(float));
     if (f->lookup_count) f->lookups = omm_alloc_aligned(f->lookup_count, sizeof(float));
-    f->ends = omm_alloc(g->rows_max, sizeof *f->ends);
-    f->picked_ends = omm_alloc(g->rows_max, sizeof *f->picked_ends);
     f->head_ends = omm_alloc(g->rows_max, sizeof *f->head_ends);
-    if (f->gradient && (f->lookups || !f->lookup_count) && f->ends && f->picked_ends &&
-        f->head_ends)
-        return OMM_OK;
+    if (f->gradient && (f->lookups || !f->lookup_count) && f->head_ends) return OMM_OK;
     return omm_raise(OMM_ERR_NOMEM, "no memory for the gradients of %zu weights", t->value_count);
 }
 
 void full_fini(full *f) {
     omm_free(f->gradient);
     omm_free(f->lookups);
-    omm_free(f->ends);
-    omm_free(f->picked_ends);
     omm_free(f->head_ends);
     omm_free(f->logits);
     omm_free(f->capped);
@@ -90,20 +84,6 @@ void full_end(full *f, const omm_compute *c, const omm_model *model) {
 
 /* --- chunks ---------------------------------------------------------------------------------- */
 
-static void take_chunks(graph *g) {
-    full *f = g->full;
-    f->end_count = f->picked_end_count = 0;
-    size_t row = 0, picked = 0;
-    for (size_t e = 0; e < g->example_count; e++)
-        for (const size_t end = row + g->counts[e]; row < end;) {
-            row = row + OMM_TOKEN_CHUNK < end ? row + OMM_TOKEN_CHUNK : end;
-            f->ends[f->end_count++] = (uint32_t)row;
-            const size_t before = picked;
-            while (picked < g->learned && g->picked_rows[picked] < row) picked++;
-            if (picked > before) f->picked_ends[f->picked_end_count++] = (uint32_t)picked;
-        }
-}
-
 /* Rows are all of the micro-batch, `each` of a token, or the judged ones.  Where both are as many,
  * they are the same. */
 typedef struct chunks {
@@ -112,10 +92,9 @@ typedef struct chunks {
 } chunks;
 
 static chunks chunks_of(const graph *g, size_t rows) {
-    const full *f = g->full;
-    if (rows == g->learned) return (chunks){f->picked_ends, f->picked_end_count, 1};
+    if (rows == g->learned) return (chunks){g->picked_ends, g->picked_end_count, 1};
     OMM_ASSERT(rows % g->rows == 0);
-    return (chunks){f->ends, f->end_count, rows / g->rows};
+    return (chunks){g->ends, g->end_count, rows / g->rows};
 }
 
 static float *gradient_at(const graph *g, const void *weight) {
@@ -167,20 +146,25 @@ void full_norm(graph *g, const float *w, const float *dy, const float *x, const 
     add_columns(g, &job);
 }
 
-static void add_bias(graph *g, const float *bias, const float *dy, size_t count, size_t n) {
-    column_job job = {gradient_at(g, bias), dy, NULL, NULL, chunks_of(g, count), n};
-    add_columns(g, &job);
+omm_product full_sum(const graph *g, const omm_layer *layer, omm_lora_target target,
+                     const float *dy, const float *x, size_t count) {
+    const omm_matrix *w = &layer->weights[target];
+    omm_product sum = {.kind = OMM_PRODUCT_CHUNKS, .ends = chunks_of(g, count).ends};
+    sum.plain = (omm_gemm){.a = dy, .b = x, .m = w->rows, .n = w->cols, .k = count};
+    sum.plain.c = gradient_at(g, w);
+    sum.plain.lda = w->rows;
+    sum.plain.ldb = sum.plain.ldc = w->cols;
+    sum.plain.accumulate = true;
+    return sum;
 }
 
-void full_linear(graph *g, const omm_layer *layer, omm_lora_target target, const float *dy,
-                 const float *x, size_t count) {
-    const omm_matrix *w = &layer->weights[target];
-    omm_gemm sum = {.a = dy, .b = x, .m = w->rows, .n = w->cols, .k = count, .accumulate = true};
-    sum.c = gradient_at(g, w);
-    sum.lda = w->rows;
-    sum.ldb = sum.ldc = w->cols;
-    omm_gemm_tn_chunks(g->compute, &sum, chunks_of(g, count).ends);
-    if (layer->bias[target]) add_bias(g, layer->bias[target], dy, count, w->rows);
+void full_bias(graph *g, const omm_layer *layer, omm_lora_target target, const float *dy,
+               size_t count) {
+    const float *bias = layer->bias[target];
+    const size_t n = layer->weights[target].rows;
+    if (!bias) return;
+    column_job job = {gradient_at(g, bias), dy, NULL, NULL, chunks_of(g, count), n};
+    add_columns(g, &job);
 }
 
 /* --- output ---------------------------------------------------------------------------------- */
@@ -216,12 +200,11 @@ static void head_chunks(graph *g, float *nll, size_t first, size_t n, size_t cou
 
 void full_head(graph *g, float *nll, float loss_scale) {
     full *f = g->full;
-    take_chunks(g);
     memset(g->dx, 0, g->learned * g->model->dims.d_model * sizeof(float));
-    for (size_t i = 0, first = 0; i < f->picked_end_count;) {
+    for (size_t i = 0, first = 0; i < g->picked_end_count;) {
         size_t count = 0, n = 0;
-        while (i < f->picked_end_count && f->picked_ends[i] - first <= f->head_rows) {
-            n = f->picked_ends[i++] - first;
+        while (i < g->picked_end_count && g->picked_ends[i] - first <= f->head_rows) {
+            n = g->picked_ends[i++] - first;
             f->head_ends[count++] = (uint32_t)n;
         }
         OMM_ASSERT(n > 0);
@@ -256,8 +239,8 @@ static void embed_task(void *ud, size_t task, unsigned worker) {
     const size_t n = g->model->dims.d_model, at = task * COLUMNS;
     const size_t width = n - at < COLUMNS ? n - at : COLUMNS;
     float *out = f->lookups ? f->lookups : gradient_at(g, &g->model->embed);
-    for (size_t i = 0, from = 0; i < f->end_count; from = f->ends[i++])
-        embed_chunk(g, out, from, f->ends[i], at, width);
+    for (size_t i = 0, from = 0; i < g->end_count; from = g->ends[i++])
+        embed_chunk(g, out, from, g->ends[i], at, width);
 }
 
 void full_embedding(graph *g) {

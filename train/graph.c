@@ -61,17 +61,39 @@ const float *graph_dropped(graph *g, const float *x, graph_rows rows, size_t lay
     return g->dropped;
 }
 
-/* Keeps z = scale * A x. */
-static void keep_z(graph *g, const float *x, graph_rows rows, size_t layer,
-                   omm_lora_target target) {
+/* One of the products of a step's input. */
+typedef struct linear_place {
+    float *y; /* NULL: only z */
+    omm_lora_target target;
+} linear_place;
+
+#define LINEARS_MAX 3 /* q, k, v */
+
+/* Keeps z = scale * A x of those that are adapted. */
+static void keep_z(graph *g, const float *x, graph_rows rows, size_t layer, const linear_place *at,
+                   size_t count) {
     const omm_compute *c = g->compute;
-    const graph_pair *p = graph_pair_of(g, layer, target);
-    const size_t m = rows.count, rank = p->rank, d_in = p->d_in;
-    float *z = g->layers[layer].z[target];
-    x = graph_dropped(g, x, rows, layer, target);
-    omm_gemm_nt(
-        c, &(omm_gemm){z, x, g->adapter + p->a_offset, m, rank, d_in, d_in, d_in, rank, false});
-    omm_vec_scale(c, z, z, p->scale, m * rank);
+    omm_product products[LINEARS_MAX] = {0};
+    size_t n = 0;
+    for (size_t i = 0; i < count; i++) {
+        const graph_pair *p = graph_pair_of(g, layer, at[i].target);
+        const size_t m = rows.count, rank = p->rank, d_in = p->d_in;
+        if (!d_in) continue;
+        const float *a = g->adapter + p->a_offset;
+        const float *dropped = graph_dropped(g, x, rows, layer, at[i].target);
+        products[n++] = (omm_product){.kind = OMM_PRODUCT_NT,
+                                      .plain = {g->layers[layer].z[at[i].target], dropped, a, m,
+                                                rank, d_in, d_in, d_in, rank, false}};
+        if (dropped == x) continue;
+        omm_products(c, products, n); /* the next one's x takes its place */
+        n = 0;
+    }
+    omm_products(c, products, n);
+    for (size_t i = 0; i < count; i++) {
+        const graph_pair *p = graph_pair_of(g, layer, at[i].target);
+        float *z = g->layers[layer].z[at[i].target];
+        if (p->d_in) omm_vec_scale(c, z, z, p->scale, rows.count * p->rank);
+    }
 }
 
 static bool takes_q8(const graph *g, const omm_matrix *w) {
@@ -93,35 +115,57 @@ static void product(const graph *g, float *y, const float *x, const omm_matrix *
         omm_linear_forward(g->compute, y, x, w, rows, false);
 }
 
-/* The same and y += B z: one chain. */
-static void product_pair(const graph *g, float *y, const float *x, const omm_matrix *w, size_t rows,
-                         const omm_linear_pair *pair) {
-    if (!takes_q8(g, w)) {
-        omm_linear_forward_pair(g->compute, y, x, w, rows, pair);
-        return;
+/* y = W x, and y += B z where there is an adapter: one chain. */
+static void products(graph *g, const float *x, size_t rows, size_t layer, const linear_place *at,
+                     size_t count) {
+    const omm_compute *c = g->compute;
+    omm_product all[LINEARS_MAX] = {0}, tails[LINEARS_MAX] = {0};
+    omm_linear q8[LINEARS_MAX] = {0};
+    size_t all_count = 0, tail_count = 0, q8_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        const omm_matrix *w = &g->model->layers[layer].weights[at[i].target];
+        const graph_pair *p = graph_pair_of(g, layer, at[i].target);
+        const size_t n = w->rows, k = p->d_in ? p->rank : 0;
+        const omm_linear_pair pair = {g->layers[layer].z[at[i].target], g->adapter + p->b_offset,
+                                      k};
+        float *y = at[i].y;
+        if (!y) continue;
+        if (!takes_q8(g, w)) {
+            all[all_count++] = (omm_product){
+                .kind = OMM_PRODUCT_FORWARD, .c = y, .a = x, .w = w, .m = rows, .pair = pair};
+            continue;
+        }
+        q8[q8_count++] = (omm_linear){.y = y, .w = w};
+        if (k > 0)
+            tails[tail_count++] = (omm_product){
+                .kind = OMM_PRODUCT_NT, .plain = {y, pair.z, pair.b, rows, n, k, k, k, n, true}};
     }
-    const size_t n = w->rows, k = pair->k;
-    omm_linear_q8(g->compute, y, &g->q8, w, rows);
-    omm_gemm_nt(g->compute, &(omm_gemm){y, pair->z, pair->b, rows, n, k, k, k, n, true});
+    if (q8_count > 0) omm_linear_each(c, q8, q8_count, NULL, NULL, &g->q8, rows);
+    omm_products(c, all, all_count);
+    omm_products(c, tails, tail_count);
 }
 
-/* y = W x + adapter + bias, over the rows given; keeps z.  y NULL: only z. */
+/* y = W x + adapter + bias of products of one x, over the rows given; keeps z. */
+static void linears(graph *g, const float *x, graph_rows rows, size_t layer, const linear_place *at,
+                    size_t count) {
+    const omm_layer *l = &g->model->layers[layer];
+    OMM_ASSERT(count <= LINEARS_MAX);
+    graph_lap(g, OMM_TRAIN_ROWS);
+    keep_z(g, x, rows, layer, at, count);
+    graph_lap(g, OMM_TRAIN_ADAPTER);
+    products(g, x, rows.count, layer, at, count);
+    graph_lap(g, OMM_TRAIN_FORWARD);
+    for (size_t i = 0; i < count; i++) {
+        const float *bias = l->bias[at[i].target];
+        if (at[i].y && bias)
+            omm_row_add(g->compute, at[i].y, bias, rows.count, l->weights[at[i].target].rows);
+    }
+}
+
+/* One of them. */
 static void linear(graph *g, float *y, const float *x, graph_rows rows, size_t layer,
                    omm_lora_target target) {
-    const omm_layer *l = &g->model->layers[layer];
-    const omm_matrix *w = &l->weights[target];
-    const graph_pair *p = graph_pair_of(g, layer, target);
-    graph_lap(g, OMM_TRAIN_ROWS);
-    if (p->d_in) keep_z(g, x, rows, layer, target);
-    graph_lap(g, OMM_TRAIN_ADAPTER);
-    if (!y) return;
-    const omm_linear_pair pair = {g->layers[layer].z[target], g->adapter + p->b_offset, p->rank};
-    if (p->d_in)
-        product_pair(g, y, x, w, rows.count, &pair);
-    else
-        product(g, y, x, w, rows.count);
-    graph_lap(g, OMM_TRAIN_FORWARD);
-    if (l->bias[target]) omm_row_add(g->compute, y, l->bias[target], rows.count, w->rows);
+    linears(g, x, rows, layer, &(linear_place){y, target}, 1);
 }
 
 /* y = rmsnorm(raw, w), n wide; nothing without w, where y has been written already. */
@@ -200,9 +244,10 @@ void graph_forward_layer(graph *g, size_t layer, float *x_next) {
     size_t width = d->d_model;
     const float *x = graph_step_input(g, l->x, w->attn_norm, g->rows);
     take_x(g, x, g->rows, &w->weights[OMM_LORA_Q], 3);
-    linear(g, l->q_raw ? l->q_raw : l->q, x, all, layer, OMM_LORA_Q);
-    linear(g, l->k_raw ? l->k_raw : l->k, x, all, layer, OMM_LORA_K);
-    linear(g, l->v, x, all, layer, OMM_LORA_V);
+    const linear_place qkv[] = {{l->q_raw ? l->q_raw : l->q, OMM_LORA_Q},
+                                {l->k_raw ? l->k_raw : l->k, OMM_LORA_K},
+                                {l->v, OMM_LORA_V}};
+    linears(g, x, all, layer, qkv, 3);
     if (d->norms_turned) graph_turn_all(g, layer, l->q_raw, l->k_raw, false);
     norm_heads(g, l->q, l->q_raw, w->q_norm, d->heads);
     norm_heads(g, l->k, l->k_raw, w->k_norm, d->kv_heads);
@@ -213,8 +258,8 @@ void graph_forward_layer(graph *g, size_t layer, float *x_next) {
     add_step(g, l->mid, l->o_raw, w->attn_post_norm, gather(g->h, l->x, rows, width), rows.count);
     x = graph_step_input(g, l->mid, w->ffn_norm, rows.count);
     take_x(g, x, rows.count, &w->weights[OMM_LORA_GATE], 2);
-    linear(g, l->gate, x, rows, layer, OMM_LORA_GATE);
-    linear(g, l->up, x, rows, layer, OMM_LORA_UP);
+    const linear_place gate_up[] = {{l->gate, OMM_LORA_GATE}, {l->up, OMM_LORA_UP}};
+    linears(g, x, rows, layer, gate_up, 2);
     graph_activate(g, l, rows.count);
     float *down = l->down_raw ? l->down_raw : x_next;
     if (down) take_x(g, g->act, rows.count, &w->weights[OMM_LORA_DOWN], 1);
@@ -231,11 +276,23 @@ static omm_err check_ids(const graph *g, const omm_example *x) {
     return OMM_OK;
 }
 
+/* Chunks of tokens of a sequence, and of those of its rows that are judged. */
+static void take_chunks(graph *g, size_t row, size_t picked) {
+    while (row < g->rows) {
+        const size_t before = picked;
+        row = row + OMM_TOKEN_CHUNK < g->rows ? row + OMM_TOKEN_CHUNK : g->rows;
+        g->ends[g->end_count++] = (uint32_t)row;
+        while (picked < g->learned && g->picked_rows[picked] < row) picked++;
+        if (picked > before) g->picked_ends[g->picked_end_count++] = (uint32_t)picked;
+    }
+}
+
 /* Row i of a sequence predicts its token i + 1: its rows, up to the last that is judged (no later
  * one would change a loss or a gradient), and which are judged.  `token`: of its first, among all
  * tokens of the micro-batch. */
 static void take_example(graph *g, size_t e, size_t token) {
     const omm_example *x = g->examples[e];
+    const size_t first = g->rows, picked = g->learned;
     uint32_t used = x->count;
     while (used > 0 && !x->learn[used - 1]) used--;
     OMM_ASSERT(used > 1 && !x->learn[0]);
@@ -250,13 +307,14 @@ static void take_example(graph *g, size_t e, size_t token) {
         g->targets[g->learned++] = x->ids[i + 1];
     }
     g->rows += g->counts[e];
+    take_chunks(g, first, picked);
 }
 
 static omm_err take_batch(graph *g, const omm_example *const *examples, size_t count) {
     size_t token = 0;
     g->examples = examples;
     g->example_count = count;
-    g->rows = g->learned = 0;
+    g->rows = g->learned = g->end_count = g->picked_end_count = 0;
     for (size_t e = 0; e < count; e++) {
         OMM_TRY(check_ids(g, examples[e]));
         take_example(g, e, token);

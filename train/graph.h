@@ -89,8 +89,12 @@ typedef struct graph {
     float *scores, *dscores, *capped, *lse_rows; /* per worker; capped NULL without soft-cap */
     float *random;                               /* uint32_t numbers of one row */
     uint32_t *ids, *targets, *picked_rows;
-    uint32_t *tokens;  /* [rows] place of each row among the tokens of the micro-batch */
-    uint32_t *counts;  /* [examples] rows of each: up to the last that is judged */
+    uint32_t *tokens; /* [rows] place of each row among the tokens of the micro-batch */
+    uint32_t *counts; /* [examples] rows of each: up to the last that is judged */
+    /* Where chunks of tokens (OMM_TOKEN_CHUNK, of one sequence each) end among all rows, and among the judged
+     * ones, of which a chunk has some or none. */
+    uint32_t *ends, *picked_ends;
+    size_t end_count, picked_end_count;
     struct full *full; /* gradients of the model's own weights (full.h); NULL: they are frozen */
     /* Of the micro-batch at hand: */
     const omm_example *const *examples;

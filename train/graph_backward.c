@@ -12,38 +12,6 @@ typedef struct pass {
     bool want_a, want_b;
 } pass;
 
-/* One partial sum, or as many chunks as `k` rows of one sequence are. */
-static void add_tokens(const graph *g, omm_gemm *sum, size_t k) {
-    if (!k) return;
-    sum->k = k;
-    omm_gemm_tn_tokens(g->compute, sum);
-    sum->a += k * sum->m;
-    sum->b += k * sum->n;
-}
-
-/* c[m][n] += sum over the tokens of each sequence of a[token][m] b[token][n]; of `sum` c, a, b, m
- * and n are given.  Where only some rows are there, each chunk of 64 tokens of a sequence sums those
- * that it has. */
-static void token_sums(const graph *g, omm_gemm sum, graph_rows rows) {
-    sum.lda = sum.m;
-    sum.ldb = sum.ldc = sum.n;
-    sum.accumulate = true;
-    size_t row = 0, i = 0;
-    for (size_t e = 0; e < g->example_count; e++) {
-        size_t end = row + g->counts[e];
-        if (!rows.map) {
-            add_tokens(g, &sum, end - row);
-            row = end;
-        }
-        while (row < end) {
-            size_t stop = row + OMM_TOKEN_CHUNK < end ? row + OMM_TOKEN_CHUNK : end, first = i;
-            while (i < rows.count && rows.map[i] < stop) i++;
-            add_tokens(g, &sum, i - first);
-            row = stop;
-        }
-    }
-}
-
 /* A weight of the model with its adapter, and the rows at hand. */
 typedef struct place {
     size_t layer;
@@ -51,27 +19,21 @@ typedef struct place {
     graph_rows rows;
 } place;
 
-/* dA, dB into the gradient; g->dz for dx. */
-static void adapter_backward(const pass *p, const float *dy, const float *x, place at, bool dz) {
-    graph *g = p->g;
-    const omm_compute *c = g->compute;
+/* c[m][n] += sum over the tokens of each sequence of a[token][m] b[token][n]. */
+static omm_product token_sum(const graph *g, float *c, const float *a, size_t m, const float *b,
+                             size_t n, graph_rows rows) {
+    return (omm_product){.kind = OMM_PRODUCT_CHUNKS,
+                         .plain = {c, a, b, m, n, rows.count, m, n, n, true},
+                         .ends = rows.map ? g->picked_ends : g->ends};
+}
+
+/* g->dz = scale * dy B. */
+static void take_dz(graph *g, const float *dy, place at) {
     const graph_pair *pair = graph_pair_of(g, at.layer, at.target);
     const float *b = g->adapter + pair->b_offset;
     const size_t rank = pair->rank, m = at.rows.count, d_out = pair->d_out;
-    if (p->want_b) {
-        omm_gemm sum = {.a = g->layers[at.layer].z[at.target], .b = dy, .m = rank, .n = d_out};
-        sum.c = p->gradient + pair->b_offset;
-        token_sums(g, sum, at.rows);
-    }
-    if (!dz && !p->want_a) return;
-    omm_gemm_nn(c, &(omm_gemm){g->dz, dy, b, m, rank, d_out, d_out, rank, rank, false});
-    omm_vec_scale(c, g->dz, g->dz, pair->scale, m * rank);
-    if (p->want_a) {
-        omm_gemm sum = {.a = g->dz, .m = rank, .n = pair->d_in};
-        sum.b = graph_dropped(g, x, at.rows, at.layer, at.target);
-        sum.c = p->gradient + pair->a_offset;
-        token_sums(g, sum, at.rows);
-    }
+    omm_gemm_nn(g->compute, &(omm_gemm){g->dz, dy, b, m, rank, d_out, d_out, rank, rank, false});
+    omm_vec_scale(g->compute, g->dz, g->dz, pair->scale, m * rank);
 }
 
 /* dx += the adapter's share through its dropout. */
@@ -85,26 +47,49 @@ static void dropped_backward(graph *g, float *dx, place at) {
     omm_vec_add(g->compute, dx, g->dropped, m * d_in);
 }
 
-/* dx (+)= dy W and the adapter's share; dA, dB into the gradient.  dx NULL: not needed below. */
+/* dA and dB of an adapter with dz; returns how many. */
+static size_t adapter_sums(const pass *p, omm_product *sums, const float *dy, const float *x,
+                           place at) {
+    graph *g = p->g;
+    const graph_pair *pair = graph_pair_of(g, at.layer, at.target);
+    const float *z = g->layers[at.layer].z[at.target];
+    float *da = p->gradient + pair->a_offset, *db = p->gradient + pair->b_offset;
+    size_t n = 0;
+    if (p->want_b) sums[n++] = token_sum(g, db, z, pair->rank, dy, pair->d_out, at.rows);
+    if (!p->want_a) return n;
+    x = graph_dropped(g, x, at.rows, at.layer, at.target);
+    sums[n++] = token_sum(g, da, g->dz, pair->rank, x, pair->d_in, at.rows);
+    return n;
+}
+
+/* dx (+)= dy W and the adapter's share; dA, dB and the gradient of W where it has one, which read the same dy,
+ * in one pass over the pool.  dx NULL: not needed below. */
 static void linear_backward(const pass *p, float *dx, const float *dy, const float *x, place at,
                             bool accumulate) {
     graph *g = p->g;
     const graph_pair *pair = graph_pair_of(g, at.layer, at.target);
-    const omm_matrix *w = &g->model->layers[at.layer].weights[at.target];
+    const omm_layer *layer = &g->model->layers[at.layer];
     const size_t m = at.rows.count;
     const bool drops = g->dropout.rate > 0;
+    omm_product products[4] = {0}; /* dx, gradient of W, dB, dA */
+    size_t n = 0;
     graph_lap(g, OMM_TRAIN_ROWS);
-    if (pair->d_in) adapter_backward(p, dy, x, at, dx != NULL);
+    if (pair->d_in && (dx || p->want_a)) take_dz(g, dy, at);
     graph_lap(g, OMM_TRAIN_ADAPTER);
-    if (g->full) full_linear(g, &g->model->layers[at.layer], at.target, dy, x, m);
-    if (!dx) return;
-    const omm_linear_pair share = {g->dz, g->adapter + pair->a_offset, pair->rank};
-    if (pair->d_in && !drops)
-        omm_linear_backward_pair(g->compute, dx, dy, w, m, accumulate, &share);
-    else
-        omm_linear_backward(g->compute, dx, dy, w, m, accumulate);
+    if (dx) {
+        omm_product *to = &products[n++];
+        *to = (omm_product){.kind = OMM_PRODUCT_BACKWARD, .c = dx, .a = dy, .m = m};
+        to->w = &layer->weights[at.target];
+        to->accumulate = accumulate;
+        if (pair->d_in && !drops)
+            to->pair = (omm_linear_pair){g->dz, g->adapter + pair->a_offset, pair->rank};
+    }
+    if (g->full) products[n++] = full_sum(g, layer, at.target, dy, x, m);
+    if (pair->d_in) n += adapter_sums(p, &products[n], dy, x, at);
+    omm_products(g->compute, products, n);
+    if (g->full) full_bias(g, layer, at.target, dy, m);
     graph_lap(g, OMM_TRAIN_BACKWARD);
-    if (pair->d_in && drops) dropped_backward(g, dx, at);
+    if (dx && pair->d_in && drops) dropped_backward(g, dx, at);
 }
 
 /* --- norms ----------------------------------------------------------------------------------- */

@@ -102,6 +102,8 @@ static void carve_all(graph *g, carver *c) {
     g->picked_rows = (uint32_t *)carve(c, rows);
     g->tokens = (uint32_t *)carve(c, rows);
     g->counts = (uint32_t *)carve(c, rows);
+    g->ends = (uint32_t *)carve(c, rows);
+    g->picked_ends = (uint32_t *)carve(c, rows);
 }
 
 /* What is too large to be kept for the next graph gets large pages. */

@@ -1,7 +1,8 @@
 /* Backward goes where an adapter needs it and no further: below the lowest adapted product no weight is
  * read again, no attention and no layer is computed again, and nothing sums the gradient of a weight that
- * is frozen.  An adapter's product is done with its weight's.  Counted where the trainer calls what does
- * the work; the linker puts __wrap_ there. */
+ * is frozen.  An adapter's products are done with its weight's: what it adds to y and dx in the same tiles, dA and
+ * dB in the same pass over the pool.  Counted where the trainer calls what does the work; the linker puts __wrap_
+ * there. */
 #include "graph.h"
 #include "test_model.h"
 
@@ -18,6 +19,7 @@ static struct counts {
     const omm_model *model;
     unsigned weights[LAYERS][OMM_LORA_TARGET_COUNT], output;
     unsigned paired[LAYERS][OMM_LORA_TARGET_COUNT]; /* of them, with the adapter's product */
+    unsigned summed[LAYERS][OMM_LORA_TARGET_COUNT]; /* sums over tokens that went with them */
     unsigned forward[LAYERS][OMM_LORA_TARGET_COUNT], forward_paired[LAYERS][OMM_LORA_TARGET_COUNT];
     uint32_t adapted[LAYERS]; /* bits of targets */
     unsigned attention[LAYERS], again[LAYERS], sums;
@@ -35,6 +37,12 @@ static void count_weight(layer_counts *all, layer_counts *with_adapter, const om
             }
 }
 
+static void count_sum(const omm_matrix *w) {
+    for (size_t i = 0; i < LAYERS; i++)
+        for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
+            s_counts.summed[i][t] += w == &s_counts.model->layers[i].weights[t];
+}
+
 static void count_backward(const omm_matrix *w, bool paired) {
     if (w == s_counts.model->output) s_counts.output++;
     count_weight(s_counts.weights, s_counts.paired, w, paired);
@@ -47,22 +55,12 @@ void __real_omm_linear_backward(const omm_compute *c, float *dx, const float *dy
                                 const omm_matrix *w, size_t m, bool accumulate);
 void __wrap_omm_linear_backward(const omm_compute *c, float *dx, const float *dy,
                                 const omm_matrix *w, size_t m, bool accumulate);
-void __real_omm_linear_backward_pair(const omm_compute *c, float *dx, const float *dy,
-                                     const omm_matrix *w, size_t m, bool accumulate,
-                                     const omm_linear_pair *pair);
-void __wrap_omm_linear_backward_pair(const omm_compute *c, float *dx, const float *dy,
-                                     const omm_matrix *w, size_t m, bool accumulate,
-                                     const omm_linear_pair *pair);
 void __real_omm_linear_forward(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
                                size_t m, bool accumulate);
 void __wrap_omm_linear_forward(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
                                size_t m, bool accumulate);
-void __real_omm_linear_forward_pair(const omm_compute *c, float *y, const float *x,
-                                    const omm_matrix *w, size_t m, const omm_linear_pair *pair);
-void __wrap_omm_linear_forward_pair(const omm_compute *c, float *y, const float *x,
-                                    const omm_matrix *w, size_t m, const omm_linear_pair *pair);
-void __real_omm_gemm_tn_tokens(const omm_compute *c, const omm_gemm *g);
-void __wrap_omm_gemm_tn_tokens(const omm_compute *c, const omm_gemm *g);
+void __real_omm_products(const omm_compute *c, const omm_product *products, size_t count);
+void __wrap_omm_products(const omm_compute *c, const omm_product *products, size_t count);
 void __real_graph_attention_backward(graph *g, size_t layer);
 void __wrap_graph_attention_backward(graph *g, size_t layer);
 void __real_graph_forward_layer(graph *g, size_t layer, float *x_next);
@@ -74,30 +72,30 @@ void __wrap_omm_linear_backward(const omm_compute *c, float *dx, const float *dy
     __real_omm_linear_backward(c, dx, dy, w, m, accumulate);
 }
 
-void __wrap_omm_linear_backward_pair(const omm_compute *c, float *dx, const float *dy,
-                                     const omm_matrix *w, size_t m, bool accumulate,
-                                     const omm_linear_pair *pair) {
-    count_backward(w, true);
-    __real_omm_linear_backward_pair(c, dx, dy, w, m, accumulate, pair);
-}
-
 void __wrap_omm_linear_forward(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
                                size_t m, bool accumulate) {
     count_weight(s_counts.forward, s_counts.forward_paired, w, false);
     __real_omm_linear_forward(c, y, x, w, m, accumulate);
 }
 
-void __wrap_omm_linear_forward_pair(const omm_compute *c, float *y, const float *x,
-                                    const omm_matrix *w, size_t m, const omm_linear_pair *pair) {
-    count_weight(s_counts.forward, s_counts.forward_paired, w, true);
-    __real_omm_linear_forward_pair(c, y, x, w, m, pair);
-}
-
-/* Of A and B; that of a weight would have no rank on either side. */
-void __wrap_omm_gemm_tn_tokens(const omm_compute *c, const omm_gemm *g) {
-    CHECK_EQ(g->m, RANK);
-    s_counts.sums++;
-    __real_omm_gemm_tn_tokens(c, g);
+/* Sums are of A and B; that of a weight would have no rank on either side. */
+void __wrap_omm_products(const omm_compute *c, const omm_product *products, size_t count) {
+    unsigned sums = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (products[i].kind != OMM_PRODUCT_CHUNKS) continue;
+        CHECK_EQ(products[i].plain.m, RANK);
+        sums++;
+    }
+    s_counts.sums += sums;
+    for (size_t i = 0; i < count; i++) {
+        const omm_product *p = &products[i];
+        if (p->kind == OMM_PRODUCT_FORWARD)
+            count_weight(s_counts.forward, s_counts.forward_paired, p->w, p->pair.k > 0);
+        if (p->kind != OMM_PRODUCT_BACKWARD) continue;
+        count_backward(p->w, p->pair.k > 0);
+        for (unsigned k = 0; k < sums; k++) count_sum(p->w);
+    }
+    __real_omm_products(c, products, count);
 }
 
 void __wrap_graph_attention_backward(graph *g, size_t layer) {
@@ -166,9 +164,11 @@ static void check(test_rig *r, const wanted *w, float dropout, uint32_t again) {
                         omm_lora_target_tensor(t), is_read ? "not needed" : "missing, or twice");
             CHECK_EQ(s_counts.weights[i][t], w->read[i] >> t & 1);
             CHECK_EQ(s_counts.paired[i][t], paired >> t & 1);
+            const bool is_adapted = (s_counts.adapted[i] >> t & 1) != 0;
+            CHECK_EQ(s_counts.summed[i][t], is_read && is_adapted ? 2 : 0); /* dA, dB */
             const unsigned forward = s_counts.forward[i][t];
             CHECK(forward >= 1);
-            CHECK_EQ(s_counts.forward_paired[i][t], (s_counts.adapted[i] >> t & 1) ? forward : 0);
+            CHECK_EQ(s_counts.forward_paired[i][t], is_adapted ? forward : 0);
         }
     }
 }

@@ -44,19 +44,6 @@ typedef struct omm_linear_term {
 /* dx[m][cols] (+)= dy[m][rows] W: one chain per output, ascending over the rows of W. */
 void omm_linear_backward(const omm_compute *c, float *dx, const float *dy, const omm_matrix *w,
                          size_t m, bool accumulate);
-/* A second product that every chain of the first goes on with; with k of at most 16 it is done while
- * the first one's results are in cache. */
-typedef struct omm_linear_pair {
-    const float *z; /* [m][k] */
-    const float *b; /* forward: [rows of w][k]; backward: [k][columns of w] */
-    size_t k;       /* at least 1 */
-} omm_linear_pair;
-/* y[m][rows] = x W^T, then y = y + z b^T, k ascending. */
-void omm_linear_forward_pair(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
-                             size_t m, const omm_linear_pair *pair);
-/* dx[m][cols] (+)= dy W, then dx = dx + z b. */
-void omm_linear_backward_pair(const omm_compute *c, float *dx, const float *dy, const omm_matrix *w,
-                              size_t m, bool accumulate, const omm_linear_pair *pair);
 /* x[m][cols] = rows ids[0..m) of a packed matrix, dequantised.  ids[i] < rows. */
 void omm_embed_forward(const omm_compute *c, float *x, const omm_matrix *w, const uint32_t *ids,
                        size_t m);
@@ -137,13 +124,45 @@ void omm_gemm_tn(const omm_compute *c, const omm_gemm *g); /* c = a[k][m]^T b[k]
 void omm_gemm_nt_symmetric(const omm_compute *c, const omm_gemm *g);
 void omm_gemm_nn_symmetric(const omm_compute *c, const omm_gemm *g);
 void omm_gemm_tn_symmetric(const omm_compute *c, const omm_gemm *g);
-/* A sum over the k tokens of one sequence: chains from zero within each chunk of OMM_TOKEN_CHUNK
- * tokens, then c = c + chunk in ascending order.  With `accumulate` the fold continues from c (for
- * the next sequence), else it starts at zero. */
-void omm_gemm_tn_tokens(const omm_compute *c, const omm_gemm *g);
-/* The same over the rows of several sequences at once: chunk i ends before row ends[i] (ascending, the
- * last is k), none longer than OMM_TOKEN_CHUNK. */
+/* Sums over the k tokens of sequences: chains from zero within each chunk of at most OMM_TOKEN_CHUNK tokens,
+ * then c = c + chunk in ascending order.  With `accumulate` the fold continues from c, else it starts at
+ * zero.  Chunk i ends before row ends[i] (ascending, the last is k); NULL: every OMM_TOKEN_CHUNK tokens. */
 void omm_gemm_tn_chunks(const omm_compute *c, const omm_gemm *g, const uint32_t *ends);
+
+/* ---- Several products over the pool together -------------------------------------------- */
+
+/* A second product that every chain of a weight's goes on with, k ascending; with k of at most 16 it is done
+ * while the first one's results are in cache. */
+typedef struct omm_linear_pair {
+    const float *z; /* [m][k] */
+    const float *b; /* forward: [rows of w][k]; backward: [k][columns of w] */
+    size_t k;       /* 0: none */
+} omm_linear_pair;
+typedef enum omm_product_kind {
+    OMM_PRODUCT_FORWARD,  /* omm_linear_forward(c, a, w, m, accumulate), and its pair */
+    OMM_PRODUCT_BACKWARD, /* omm_linear_backward of the same, and its pair */
+    OMM_PRODUCT_NT,       /* omm_gemm_nt(plain) */
+    OMM_PRODUCT_NN,       /* omm_gemm_nn(plain) */
+    OMM_PRODUCT_CHUNKS    /* omm_gemm_tn_chunks(plain, ends) */
+} omm_product_kind;
+typedef struct omm_product {
+    omm_product_kind kind;
+    /* Of a weight: */
+    float *c;            /* y[m][rows], or dx[m][columns] */
+    const float *a;      /* x[m][columns], or dy[m][rows] */
+    const omm_matrix *w; /* NULL in the others */
+    size_t m;
+    bool accumulate;
+    omm_linear_pair pair;
+    /* Of plain matrices: */
+    omm_gemm plain;
+    const uint32_t *ends;
+} omm_product;
+#define OMM_PRODUCTS_MAX 8u
+/* The bytes of one call after the other.  No product may read or write what another one writes.  Threads that are
+ * done with their part of the large ones, which are best named first, go on with the small ones, so they wait once
+ * for all of them. */
+void omm_products(const omm_compute *c, const omm_product *products, size_t count);
 
 /* y[count] = alpha * x[count]; may be in place. */
 void omm_vec_scale(const omm_compute *c, float *y, const float *x, float alpha, size_t count);
