@@ -186,8 +186,9 @@ typedef struct q8_asks {
     size_t keys, rows, values;
 } q8_asks;
 
-/* As time passes in the three; asked for faster than memory gives, a line keeps those behind it waiting, and
- * the products too.  How much each takes differs with the cache that is asked (measurements.md, Decode). */
+/* As time passes in the three; asked for faster than memory gives, a line keeps those behind it
+ * waiting, and the products too.  How much each takes differs with the cache that is asked
+ * (measurements/decode.md). */
 static q8_asks q8_asks_of(size_t bytes) {
     const size_t keys = ask_near() ? bytes / 3 : bytes * 3 / 20;
     const size_t rows = ask_near() ? bytes / 3 : bytes / 2;

@@ -167,10 +167,11 @@ struct omm_kernels {
                            size_t count);
 };
 
-/* How what one token reads is asked for: no byte depends on it, and processors differ (measurements.md,
- * Decode).  Near: weights of int8 products and the cache as far as the first cache, or the second one.
- * Few bits: weights of less than 8 bits at all, or they are left to the processor.  Together: few tokens take
- * up to Q8_FEW_STRIPS strips side by side, or one after the other.
+/* How what one token reads is asked for: no byte depends on it, and processors differ
+ * (measurements/decode.md).  Near: weights of int8 products and the cache as far as the first
+ * cache, or the second one.  Few bits: weights of less than 8 bits at all, or they are left to the
+ * processor.  Together: few tokens take up to Q8_FEW_STRIPS strips side by side, or one after the
+ * other.
  * omm_compute_init stores what this one has measured better with. */
 extern atomic_bool kernels_ask_near, kernels_ask_few_bits, kernels_strips_together;
 

@@ -175,7 +175,7 @@ static void greedy_case(const omm_model *model, const json_t *object) {
 }
 
 /* Nats from a cache of F16, on average.  Heads of a few dimensions, whose keys eight bits are too coarse for, are refused
- * one: 1.5e-3 of stories260K with 8 (docs/measurements.md, Sessions). */
+ * one: 1.5e-3 of stories260K with 8 (docs/measurements/serving.md). */
 static void check_q8_cache(const char *name, const omm_model *model, const uint32_t *ids,
                            size_t count) {
     if (model->dims.head_dim < OMM_KV_Q8_0_DIM_MIN) {

@@ -32,7 +32,7 @@ static int32_t any_lane(vi x) {
     return lanes[0];
 }
 
-/* Asks ahead, into the second cache.  Best in measurements.md, Decode, in most minutes; without it
+/* Asks ahead, into the second cache.  Best in measurements/decode.md in most minutes; without it
  * decode has been faster than this loop, which then is no peak. */
 static int32_t loop_read(const uint8_t *data, size_t bytes) {
     vi a = vi_set1(0), b = a, c = a, d = a;

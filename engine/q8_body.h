@@ -242,7 +242,7 @@ typedef struct q8_ask {
     size_t ahead_near;
 } q8_ask;
 
-/* Strips go side by side where they were measured, asked for in this way (measurements.md, Decode). */
+/* Strips go side by side where they were measured, asked for so (measurements/decode.md). */
 SIMD_INLINE q8_ask q8_ask_of(const omm_format format, const int nt, const int ns) {
     if (ns > 1) return (q8_ask){true, true, SIMD_Q8_AHEAD};
     return (q8_ask){nt > 1 || format == OMM_FORMAT_Q8_0 || ask_few_bits(), ask_near(),

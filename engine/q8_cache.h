@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What is asked for.  Measured: see docs/measurements.md. */
+/* What is asked for.  Measured: see docs/measurements/serving.md. */
 #define Q8_CACHE_KL_MAX 1e-3
 
 /* Mean over positions of the divergence of the next token's distribution, nats, from that with an F16

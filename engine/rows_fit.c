@@ -285,7 +285,7 @@ static void drop_if_worse(fit_choice *best, const fit *f) {
 /* Large weights matter more, as in the reference: |x| beside its root mean square where there are
  * minima, else x x beside the square of the mean |x|.  The shares are those at which both the plain
  * and the reference's weighted error came out below the reference's on every kind of row tried
- * (docs/measurements.md). */
+ * (docs/measurements/files.md). */
 static void weigh(fit *f) {
     const size_t count = f->layout->block;
     float squares[LANES] = {0}, sizes[LANES] = {0};

@@ -30,7 +30,8 @@ static void fill(void) {
 }
 
 /* Digest of the row, and its error as a share of the values' size.  The bytes of the types with a
- * reference rounding were compared with ggml's, the errors of the others too: docs/measurements.md. */
+ * reference rounding were compared with ggml's, the errors of the others too:
+ * docs/measurements/files.md. */
 static const struct {
     omm_ggml_type type;
     float error_max;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The shipped base model is the file that the texts speak of: its digest stands in scenarios/base/README.md, in the row of
-docs/measurements.md about the run that made it, and wherever README.md or tools/make_base.sh name one.
+docs/measurements/base-model.md about the run that made it, and wherever README.md or tools/make_base.sh name one.
 
 usage: base_file_test.py SOURCE_DIR
 """
@@ -22,7 +22,7 @@ def check(name, needed, line=lambda text: True):
 
 
 check("scenarios/base/README.md", True)
-check("docs/measurements.md", True, lambda line: "of which the shipped file is" in line)
+check("docs/measurements/base-model.md", True, lambda line: "of which the shipped file is" in line)
 check("README.md", False)
 check("tools/make_base.sh", False)
 print("\n".join(failures) or f"base file: {digest}")

@@ -14,7 +14,7 @@ at the peak, and that sealing the bundle takes no more.
 
 usage: load_test.py SOURCE_DIR MESHMIND LOAD [NODES ROUNDS THREADS [heap | chunks | kills | allowance | idle | peak | crowd | parts]]
 Memory means nothing with sanitizers, which keep what is freed: MESHMIND and LOAD are of a build without.
-Prints a line a round; docs/measurements.md has what 2,000 nodes and 50 rounds gave.
+Prints a line a round; docs/measurements/service.md has what 2,000 nodes and 50 rounds gave.
 """
 import contextlib, json, mmap, os, pathlib, random, re, resource, shutil, signal, statistics, struct, subprocess, sys, tempfile
 import threading, time

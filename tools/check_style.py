@@ -33,12 +33,12 @@ for name in filter(None, tracked):
             bad.append(f"{name}:{number}: {line.strip()[:80]}")
 folders = "|".join(sorted({p.parent.relative_to(root).as_posix() for p in root.glob("*/*.[ch]")} | {"tests", "tools"}))
 named = re.compile(rf"(?<![\w/.-])(?:{folders})/[\w./-]*\w\.(?:c|h|py|sh|proto)\b")
-for document in sorted([*root.glob("*.md"), *root.glob("docs/*.md")]):
+for document in sorted([*root.glob("*.md"), *root.glob("docs/**/*.md")]):
     for name in sorted(set(named.findall(document.read_text()))):
         if not (root / name).exists():
             bad.append(f"{document.relative_to(root)}: there is no {name}")
 # A row behind an empty line belongs to no table: it is shown as text.
-for document in sorted([*root.glob("*.md"), *root.glob("docs/*.md")]):
+for document in sorted([*root.glob("*.md"), *root.glob("docs/**/*.md")]):
     rows = re.sub(r"(?ms)^```.*?^```$", lambda code: re.sub(r"(?m)^.*$", "", code[0]), document.read_text()).split("\n")
     for number, (above, row, below) in enumerate(zip(["", *rows], rows, [*rows[1:], ""]), 1):
         if row.startswith("|") and not above.startswith("|") and not re.fullmatch(r"\|[-:| ]+\|", below):

@@ -1,9 +1,9 @@
 /* induction.h - start weights in which the first two layers hold an induction circuit: what stood behind a
  * token before is expected behind it again.
  *
- * Training finds this circuit late in small models and on small texts, or not at all; with it drawn at the
- * start, copying is there after half a million tokens (docs/measurements.md).  Half of the key-value heads of each
- * of the two layers take part, the others begin as ever:
+ * Training finds this circuit late in small models and on small texts, or not at all; with it drawn
+ * at the start, copying is there after half a million tokens (docs/measurements/base-model.md).
+ * Half of the key-value heads of each of the two layers take part, the others begin as ever:
  *
  *   embeddings  drawn + a part common to all tokens, which q and k can tell positions by
  *   layer 0     q, k: from the common part, turned by one position, so that a token looks at the one before it

@@ -42,7 +42,8 @@ size_t omm_rows_check(omm_ggml_type type, const uint8_t *row, size_t cols);
  *
  *   F16, BF16                       to nearest even
  *   Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 TQ1_0 TQ2_0    the reference's rounding, byte for byte
- *   Q2_K .. Q6_K, IQ4_NL, IQ4_XS    a search of ours; errors beside the reference's: docs/measurements.md
+ *   Q2_K .. Q6_K, IQ4_NL, IQ4_XS    a search of ours; errors beside the reference's:
+ *                                   docs/measurements/files.md
  *
  * Errors: NUMERIC (a value is NaN or infinite, or too large for the type; names the columns); then
  * the content of `row` is not defined. */

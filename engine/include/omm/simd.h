@@ -71,7 +71,7 @@
 /* Dots in a row whose sums stay within 16 bits: span * 2 * top * 127 < 32768. */
 #define SIMD_SPAN(top) ((top) <= 16 ? 8 : (top) <= 32 ? 4 : (top) <= 64 ? 2 : 1)
 /* A cache line ahead of a stream, as far as the second cache: the first one has few places for lines
- * on their way, and loads that wait for such a place are dear (measurements.md, Decode). */
+ * on their way, and loads that wait for such a place are dear (measurements/decode.md). */
 #define SIMD_PREFETCH(p) __builtin_prefetch((p), 0, 2)
 /* The same into the first cache, for what is read within a microsecond and lies in the second one. */
 #define SIMD_PREFETCH_NEAR(p) __builtin_prefetch((p), 0, 3)
