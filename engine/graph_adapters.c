@@ -1,7 +1,5 @@
 /* graph_adapters.c - the adapters of a batch: which rows have which, their products and terms. */
 #include "graph.h"
-#include "kernels_table.h"
-
 #include "omm/mem.h"
 
 omm_err model_graph_reserve(model_graph *g, const omm_adapter *const *adapters, size_t count) {
@@ -50,19 +48,26 @@ static float *z_next(const model_graph *g, const model_run *run, size_t *used,
     return z;
 }
 
-/* Pairs that share an A have most often one scale.  On this thread alone: it may be inside a task. */
+/* On this thread alone: it may be inside a task. */
+static void scale_alone(const model_graph *g, float *z, float by, size_t count) {
+    omm_compute alone = *g->c;
+    alone.workers = 1;
+    omm_vec_scale(&alone, z, z, by, count);
+}
+
+/* Pairs that share an A have most often one scale. */
 static void scale_z(const model_graph *g, float *z, const omm_adapter *adapter,
                     const adapter_layer *l, adapter_input input, size_t rows) {
     const size_t width = l->a[input].rows;
     if (l->one_scale[input]) {
-        g->c->k->vec_scale(z, z, adapter->scale * l->scale[input], rows * width);
+        scale_alone(g, z, adapter->scale * l->scale[input], rows * width);
         return;
     }
     for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
         if (!l->b[t].data || adapter_input_of((omm_lora_target)t) != input) continue;
         for (size_t i = 0; i < rows; i++) {
             float *part = z + i * width + l->row[t];
-            g->c->k->vec_scale(part, part, adapter->scale * l->pair_scale[t], l->b[t].cols);
+            scale_alone(g, part, adapter->scale * l->pair_scale[t], l->b[t].cols);
         }
     }
 }

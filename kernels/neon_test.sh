@@ -10,7 +10,7 @@ skip() {
 }
 command -v qemu-aarch64 >/dev/null || skip "no qemu-aarch64 (qemu-user)"
 [ ! -s "$build/aarch64.missing" ] || skip "$(cat "$build/aarch64.missing")"
-program=$build/aarch64/engine/kernels_print
+program=$build/aarch64/kernels/kernels_print
 [ -x "$program" ] || skip "$program is not built: ./test --all builds it"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
