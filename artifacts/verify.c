@@ -446,9 +446,13 @@ static omm_err text_not_done(omm_buf *out, const omm_verify_report *r) {
 /* docs/files.md, What only the coordinator says: the largest of it. */
 static omm_err text_as_said(omm_buf *out, const omm_verify_report *r) {
     if (!r->intact) return OMM_OK;
-    return omm_buf_printf(out,
-                          "  as said: eval/ by the coordinator (`replay --eval` judges the items "
-                          "again), measured/ and virtual/ by the signer\n");
+    return omm_buf_printf(
+        out,
+        "  as said: eval/ by the coordinator (`replay --eval` judges the items "
+        "again), measured/ and virtual/ by the signer\n%s",
+        r->maybe_network ? "  as said: that the run went over a network (no file is there that "
+                           "only simulate writes), and so the bytes of each node\n"
+                         : "");
 }
 
 omm_err omm_verify_report_text(omm_buf *out, const omm_verify_report *r) {
@@ -534,6 +538,7 @@ static void json_whose(record_out *o, const omm_verify_report *r) {
     record_put_str(o, "coordinator_key", r->run_id[0] ? hex : "");
     record_put_bool(o, "coordinator_pinned", r->coordinator_pinned);
     record_put_bool(o, "simulated", r->simulated);
+    record_put_bool(o, "wire_bounded", r->wire_bounded);
     record_put_digest(o, "run_digest", &r->run_digest);
     put_as_said(o, r->intact);
 }
