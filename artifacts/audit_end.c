@@ -109,6 +109,7 @@ static void check_rows(audit *a, const char *path, const evidence_rows *rows,
     if (rows->count != a->ev.run.test_items)
         audit_fail(a, path, "%zu items, and run.json says %llu", rows->count,
                    (unsigned long long)a->ev.run.test_items);
+    audit_equal_items(a, path, rows);
     for (size_t i = 0; i < rows->count && i < after->count; i++) {
         const omm_eval_record *x = &rows->rows[i];
         const omm_eval_record *y = &after->rows[i];

@@ -58,6 +58,7 @@ typedef struct kit_options {
     size_t refusal_count;
     bool same_payloads; /* whatever the round, all nodes send the same bytes */
     bool plain_wire;    /* wire.json does not say what of it was adapters */
+    bool twins;         /* the third held-out item is the first one again, of another client */
     bool joined;        /* nobody knows whose data the nodes have, as of those who joined */
 } kit_options;
 
