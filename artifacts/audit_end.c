@@ -222,6 +222,8 @@ static void check_against_scenario(audit *a) {
     check_generated(a, "eval/before.jsonl", &a->ev.before, a->facts.generate);
     check_generated(a, "eval/after.jsonl", &a->ev.after, a->facts.generate);
     check_generated(a, "eval/control.jsonl", &a->ev.control, false);
+    if (is_there && !a->ev.run.simulated)
+        audit_fail(a, "eval/control.jsonl", "is there, and only a simulation has a control");
     if (is_there && !a->facts.control)
         audit_fail(a, "eval/control.jsonl", "is there, and scenario.yaml asks for no control");
     if (!is_there && a->facts.control && a->ev.run.simulated)

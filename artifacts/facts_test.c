@@ -611,17 +611,14 @@ static void test_versions(void) {
 
 /* --- a service --- */
 
-static void as_service(omm_run_record *run) {
-    run->simulated = run->has_seed = false;
-}
-
 /* Whose seed nobody knows, and whose nodes' data: nothing of that is asked, and
  * all the rest is. */
 static void test_service(void) {
     kit k;
     omm_verify_report r;
     const omm_verify_options options = {.render = kit_render};
-    kit_make(&k, &(kit_options){.change_run = as_service, .joined = true});
+    kit_make(&k, &(kit_options){.change_run = kit_as_service, .no_control = true, .joined = true});
+    kit_delete(k.dir, "measured/repro.json");
     /* A kill takes counts: what its nodes have moved at least nobody knows. */
     omm_wire_node nodes[KIT_NODES];
     omm_wire_record wire = {.commit = KIT_COMMIT, .nodes = nodes, .node_count = KIT_NODES};

@@ -885,6 +885,10 @@ void kit_make(kit *k, const kit_options *options) {
     omm_bundle_close(bundle);
 }
 
+void kit_as_service(omm_run_record *run) {
+    run->simulated = run->has_seed = false;
+}
+
 void kit_remove(kit *k) {
     omm_judgement_fini(&k->judgement);
     CHECK_OK(omm_dir_remove(k->dir));

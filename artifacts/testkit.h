@@ -79,6 +79,8 @@ void kit_make(kit *k, const kit_options *options);
 /* The same up to close.env, unsealed. */
 void kit_make_open(kit *k, const kit_options *options);
 void kit_remove(kit *k);
+/* A change_run: a service, whose seed nobody knows. */
+void kit_as_service(omm_run_record *run);
 /* The nonce of a round. */
 omm_digest kit_nonce(uint32_t round);
 

@@ -81,7 +81,7 @@ static void check_repeated(verifier *v, const omm_repro_record *repro) {
     const omm_scenario_facts *f = &v->a->facts;
     const bool is_plain = is_scalar(repro->isa);
     size_t accepted = 0;
-    if (!v->a->has_facts || !v->a->ev.run.simulated) return;
+    if (!v->a->has_facts) return;
     for (size_t r = 0; r < v->a->ev.round_count; r++) accepted += v->a->ev.heads[r].accepted_count;
     const size_t wanted = f->audited < accepted ? f->audited : accepted;
     if (repro->other_isa == is_plain)
@@ -120,7 +120,12 @@ static void check_wire(verifier *v, const char *path, omm_bytes text, omm_arena 
 static void check_repro(verifier *v, const char *path, omm_bytes text, omm_arena *arena) {
     omm_repro_record repro = {0};
     const omm_err err = omm_repro_record_parse(&repro, arena, text);
-    if (check_record(v, path, err, repro.run_id)) check_repeated(v, &repro);
+    if (!check_record(v, path, err, repro.run_id)) return;
+    if (v->a->ev.run.simulated)
+        check_repeated(v, &repro);
+    else
+        audit_fail(v->a, path,
+                   "is there, and a service, which has no node's data, trains nothing again");
 }
 
 /* Where it is there: that it has to be a gate says. */
