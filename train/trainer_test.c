@@ -279,18 +279,6 @@ static void learn_all(omm_dataset **out, const rig *r) {
     omm_buf_fini(&text);
 }
 
-/* As version 3 has it, without marks. */
-static void before_marks(omm_buf *out, const omm_buf *saved, const omm_recipe *recipe) {
-    const size_t at = 8 + omm_recipe_bytes(recipe) + CHECKPOINT_IDENTITY_BYTES;
-    const size_t behind = at + CHECKPOINT_MARKS_BYTES;
-    omm_buf_init(out, 64 << 20);
-    CHECK_OK(omm_buf_append(out, saved->data, at));
-    CHECK_OK(omm_buf_append(out, saved->data + behind, saved->size - behind - sizeof(omm_digest)));
-    CHECK_EQ(omm_get_u32(out->data + 4), 4);
-    omm_put_u32(out->data + 4, 3);
-    CHECK_OK(omm_hash_seal(out, 0));
-}
-
 /* Refused, and all that is said of why is `belongs`. */
 static void belongs_to(omm_trainer *t, const omm_buf *saved, const char *belongs) {
     const char *begins = "the checkpoint belongs to ";
@@ -310,7 +298,7 @@ static void older_and_newer(rig *r) {
     omm_buf_init(&again, 64 << 20);
     CHECK_OK(omm_trainer_step(t, NULL));
     CHECK_OK(omm_trainer_save(t, &saved));
-    before_marks(&old, &saved, &r->base.recipe);
+    test_before_marks(&old, &saved);
     CHECK_OK(omm_trainer_resume(fresh, omm_buf_view(&old)));
     CHECK_OK(omm_trainer_save(fresh, &again));
     CHECK(omm_bytes_equal(omm_buf_view(&again), omm_buf_view(&saved)));
@@ -341,7 +329,7 @@ static void foreign_checkpoints(rig *r) {
     learn_all(&all, r);
     CHECK_OK(omm_trainer_step(t, NULL));
     CHECK_OK(omm_trainer_save(t, &saved));
-    before_marks(&old, &saved, &r->base.recipe);
+    test_before_marks(&old, &saved);
     test_data_open(&data, "train.jsonl", omm_dataset_count(r->base.data) - 1, r->base.tokenizer);
     for (int i = 0; i < 5; i++) {
         omm_trainer_options options = options_of(r);
