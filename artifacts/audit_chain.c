@@ -322,6 +322,8 @@ static omm_err check_message(audit *a, residuals *s, const omm_submission *messa
     const char *field = submission_differs(message, line, round, &a->offers[r], &a->ev.run);
     if (!field) field = data_differs(message, &a->ev, &line->node);
     if (!field && a->has_facts && message->steps != a->facts.steps) field = "steps";
+    if (!field && message->step_digests.size != (uint64_t)message->steps * 8)
+        field = "step_digests (one a step)";
     if (field)
         audit_fail(a, omm_bundle_path_submission((uint32_t)r, &line->node).text,
                    "%s is not what offer and rounds.jsonl say", field);

@@ -109,6 +109,7 @@ static void check_rows(audit *a, const char *path, const evidence_rows *rows,
     if (rows->count != a->ev.run.test_items)
         audit_fail(a, path, "%zu items, and run.json says %llu", rows->count,
                    (unsigned long long)a->ev.run.test_items);
+    audit_equal_items(a, path, rows);
     for (size_t i = 0; i < rows->count && i < after->count; i++) {
         const omm_eval_record *x = &rows->rows[i];
         const omm_eval_record *y = &after->rows[i];
@@ -221,6 +222,8 @@ static void check_against_scenario(audit *a) {
     check_generated(a, "eval/before.jsonl", &a->ev.before, a->facts.generate);
     check_generated(a, "eval/after.jsonl", &a->ev.after, a->facts.generate);
     check_generated(a, "eval/control.jsonl", &a->ev.control, false);
+    if (is_there && !a->ev.run.simulated)
+        audit_fail(a, "eval/control.jsonl", "is there, and only a simulation has a control");
     if (is_there && !a->facts.control)
         audit_fail(a, "eval/control.jsonl", "is there, and scenario.yaml asks for no control");
     if (!is_there && a->facts.control && a->ev.run.simulated)

@@ -385,6 +385,70 @@ static void test_items(void) {
     }
 }
 
+static void other_nll(omm_eval_record *row) {
+    row->nll += 1e-9;
+}
+static void no_reply(omm_eval_record *row) {
+    row->generated = false;
+    row->reply = "";
+}
+static void is_exact(omm_eval_record *row) {
+    row->exact = true;
+}
+static void other_reply(omm_eval_record *row) {
+    row->reply = "no";
+}
+
+/* Line 3 of the file is of the item of line 1, and is changed: in what they differ. */
+static void twins_fail(const kit *k, const char *path, void (*change)(omm_eval_record *row),
+                       const char *what) {
+    char dir[OMM_PATH_MAX], said[256], hex[OMM_DIGEST_HEX_SIZE];
+    omm_bytes *lines = NULL;
+    size_t count = 0;
+    omm_eval_record row;
+    omm_buf text, out;
+    omm_buf_init(&text, BUF_MAX);
+    omm_buf_init(&out, BUF_MAX);
+    kit_read(&text, k->dir, path);
+    CHECK_OK(omm_evidence_lines(&lines, &count, &s_arena, omm_buf_view(&text), KIT_ITEMS));
+    for (size_t i = 0; i < count; i++) {
+        CHECK_OK(omm_eval_record_parse(&row, &s_arena, lines[i]));
+        if (i == 2) change(&row);
+        CHECK_OK(omm_eval_record_write(&out, &row));
+    }
+    CHECK_OK(omm_eval_record_parse(&row, &s_arena, lines[0]));
+    omm_digest_hex(hex, &row.item);
+    kit_copy(dir, k->dir);
+    kit_write(dir, path, omm_buf_view(&out));
+    kit_reseal(dir, &k->bundle, true);
+    snprintf(said, sizeof said, "lines 1 and 3 are of the same item %s, and differ in %s", hex,
+             what);
+    kit_fails(k, dir, "eval", path, said);
+    omm_buf_fini(&text);
+    omm_buf_fini(&out);
+}
+
+/* An item may be there twice, and of two clients, as a window of a text: it is judged alike then. */
+static void test_twins(void) {
+    static const struct {
+        void (*change)(omm_eval_record *row);
+        const char *what;
+    } changes[] = {{more_tokens, "tokens"}, {other_kind, "kind"}, {other_nll, "nll"},
+                   {no_reply, "generated"}, {is_exact, "exact"},  {other_reply, "reply"}};
+    kit k;
+    omm_verify_report r;
+    kit_make(&k, &(kit_options){.twins = true});
+    kit_verify(&r, k.dir, &k.bundle.public_key);
+    if (!r.intact) kit_print(&r);
+    CHECK(r.intact);
+    omm_verify_report_fini(&r);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
+        twins_fail(&k, "eval/after.jsonl", changes[i].change, changes[i].what);
+    twins_fail(&k, "eval/before.jsonl", other_nll, "nll");
+    twins_fail(&k, "eval/control.jsonl", other_nll, "nll");
+    kit_remove(&k);
+}
+
 /* --- ledger.jsonl --- */
 
 static void test_ledger(void) {
@@ -547,17 +611,14 @@ static void test_versions(void) {
 
 /* --- a service --- */
 
-static void as_service(omm_run_record *run) {
-    run->simulated = run->has_seed = false;
-}
-
 /* Whose seed nobody knows, and whose nodes' data: nothing of that is asked, and
  * all the rest is. */
 static void test_service(void) {
     kit k;
     omm_verify_report r;
     const omm_verify_options options = {.render = kit_render};
-    kit_make(&k, &(kit_options){.change_run = as_service, .joined = true});
+    kit_make(&k, &(kit_options){.change_run = kit_as_service, .no_control = true, .joined = true});
+    kit_delete(k.dir, "measured/repro.json");
     /* A kill takes counts: what its nodes have moved at least nobody knows. */
     omm_wire_node nodes[KIT_NODES];
     omm_wire_record wire = {.commit = KIT_COMMIT, .nodes = nodes, .node_count = KIT_NODES};
@@ -692,6 +753,7 @@ int main(void) {
     test_states();
     test_rows();
     test_items();
+    test_twins();
     test_ledger();
     test_unreadable();
     test_master_size();

@@ -670,6 +670,11 @@ static void fewer_steps(omm_submission *s) {
     s->step_digests.size = 8;
 }
 
+/* Of which nothing can be trained again step by step. */
+static void fewer_digests(omm_submission *s) {
+    s->step_digests.size = 8;
+}
+
 /* Runs of a coordinator or of nodes that go their own ways, signed and sealed as they are. */
 static const struct own_way {
     kit_options options;
@@ -687,6 +692,15 @@ static const struct own_way {
      "global.canonical_digest is not that of the"},
     {{.claim = other_data}, "submissions", "submissions/r002", "data_commitment (of data_digest)"},
     {{.claim = fewer_steps}, "submissions", "submissions/r002", "steps is not what"},
+    {{.claim = fewer_digests}, "submissions", "submissions/r002", "step_digests (one a step)"},
+    {{.change_run = kit_as_service, .joined = true},
+     "eval",
+     "eval/control.jsonl",
+     "is there, and only a simulation has a control"},
+    {{.change_run = kit_as_service, .joined = true},
+     "verdicts",
+     "measured/repro.json",
+     "is there, and a service, which has no node's data, trains nothing again"},
     {{.small_payloads = true}, "offers", "offers/r002", "payload_bytes_max is not what run.json"},
     /* Losses of a part of the rows need no model to be checked. */
     {{.other_start = true},

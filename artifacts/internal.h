@@ -236,6 +236,8 @@ void audit_eval(audit *a);        /* audit_end.c */
 void audit_end(audit *a);         /* audit_end.c: close.env */
 /* A part of audit_eval: what the rows of eval/ can be of (audit_items.c). */
 void audit_items(audit *a);
+/* And of one file: rows of equal items are equal in all that judging gives. */
+void audit_equal_items(audit *a, const char *path, const evidence_rows *rows);
 
 /* judge_repro.c: the verdicts of measured/repro.json, after the chain has been audited. */
 OMM_CHECKED omm_err judge_repro(omm_verdicts *out, const omm_gate_context *context, audit *a);

@@ -246,22 +246,72 @@ static void test_messages(void) {
     CHECK(takes_row(&s_kit, 2, row));
 }
 
-/* A service that was killed has lost counts, and says that it was simulated where its keys are the scenario's. */
-static void test_lost_counts(void) {
-    char dir[OMM_PATH_MAX], path[OMM_PATH_MAX];
+/* Less than what nodes have signed, in a bundle that has of `all` only file `left`: is it intact? */
+static bool takes_less(const kit *k, const char *const *all, size_t left) {
+    char dir[OMM_PATH_MAX];
     omm_verify_report r;
-    kit_copy(dir, s_kit.dir);
+    char path[OMM_PATH_MAX];
+    kit_copy(dir, k->dir);
+    kit_write(dir, "measured/times.json", omm_bytes_str("{}"));
+    for (size_t i = 0; all[i]; i++)
+        if (i != left) kit_delete(dir, all[i]);
     CHECK_OK(omm_path_join(path, dir, "virtual"));
-    CHECK_OK(omm_dir_remove(path));
-    kit_delete(dir, "measured/repro.json");
+    if (strncmp(all[left] ? all[left] : "", "virtual/", 8) != 0) CHECK_OK(omm_dir_remove(path));
     wire_less_up(dir);
     wire_less_down(dir);
-    kit_reseal(dir, &s_kit.bundle, true);
-    kit_verify(&r, dir, &s_kit.bundle.public_key);
-    if (!r.intact) kit_print(&r);
-    CHECK(r.intact);
+    kit_reseal(dir, &k->bundle, true);
+    kit_verify(&r, dir, &k->bundle.public_key);
+    const bool takes = r.intact;
+    CHECK(takes || kit_names(&r, "verdicts", "measured/wire.json"));
+    CHECK(r.wire_bounded == !takes && r.maybe_network == takes);
+    omm_buf text;
+    omm_buf_init(&text, BUF_MAX);
+    CHECK_OK(omm_verify_report_text(&text, &r));
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    CHECK((strstr((const char *)text.data, "as said: that the run went over a network") != NULL) ==
+          takes);
+    omm_buf_fini(&text);
     omm_verify_report_fini(&r);
     CHECK_OK(omm_dir_remove(dir));
+    return takes;
+}
+
+/* A coordinator that was killed has lost counts, and says that it was simulated where its keys are the scenario's.  It writes none
+ * of the files that simulate writes; whoever leaves out some of these, and not all, has told.  The control cannot be left out. */
+static void test_lost_counts(void) {
+    static const char *const files[] = {"virtual/timeline.jsonl", "measured/repro.json",
+                                        "measured/machine.json", "measured/times.json", NULL};
+    kit k;
+    kit_make(&k, &(kit_options){.no_control = true});
+    for (size_t left = 0; files[left]; left++) CHECK(!takes_less(&k, files, left));
+    CHECK(takes_less(&k, files, 4));
+    kit_remove(&k);
+    CHECK(!takes_less(&s_kit, files, 4));
+}
+
+/* Nor does it leave out a node's row, as simulate does a hostile one's. */
+static void test_no_row(void) {
+    static const char *const files[] = {"measured/repro.json", "measured/machine.json", NULL};
+    char dir[OMM_PATH_MAX], path[OMM_PATH_MAX];
+    kit k;
+    kit_make(&k, &(kit_options){.no_control = true, .joined = true});
+    for (int less = 0; less < 2; less++) {
+        omm_verify_report r;
+        kit_copy(dir, k.dir);
+        for (size_t i = 0; files[i]; i++) kit_delete(dir, files[i]);
+        CHECK_OK(omm_path_join(path, dir, "virtual"));
+        CHECK_OK(omm_dir_remove(path));
+        wire_without(dir);
+        if (less) kit_edit(dir, "measured/wire.json", NULL, "\"up\":2010,", "\"up\":310,");
+        kit_reseal(dir, &k.bundle, true);
+        kit_verify(&r, dir, &k.bundle.public_key);
+        CHECK_EQ(r.intact, !less);
+        CHECK(r.wire_bounded && !r.maybe_network);
+        CHECK(!less || kit_names(&r, "verdicts", "measured/wire.json"));
+        omm_verify_report_fini(&r);
+        CHECK_OK(omm_dir_remove(dir));
+    }
+    kit_remove(&k);
 }
 
 /* A repetition that ran as the run itself did counts for nothing: the gate fails, the bundle is what
@@ -289,6 +339,7 @@ int main(void) {
     test_least();
     test_messages();
     test_lost_counts();
+    test_no_row();
     test_repro();
     kit_remove(&s_kit);
     return 0;

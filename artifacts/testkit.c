@@ -606,16 +606,23 @@ static size_t refuse_some(maker *m, omm_round_refused *list) {
 #define NLL_BEFORE 30
 #define NLL_AFTER 10
 
+static bool s_has_twins;
+
+static size_t first_of(size_t i) {
+    return s_has_twins && i == 2 ? 0 : i;
+}
+
 static omm_digest item_digest(size_t i) {
+    i = first_of(i);
     return omm_hash(omm_bytes_of(&i, sizeof i));
 }
 
 static double item_nll(double nll, size_t i) {
-    return nll + 0.5 * (double)i;
+    return nll + 0.5 * (double)first_of(i);
 }
 
 static uint64_t item_tokens(size_t i) {
-    return 10 + i;
+    return 10 + first_of(i);
 }
 
 /* Of the items of lowest digest, in the order of the file. */
@@ -626,7 +633,8 @@ static double sample_loss(double nll) {
         size_t lower = 0;
         for (size_t k = 0; k < KIT_ITEMS; k++) {
             const omm_digest other = item_digest(k);
-            lower += omm_digest_compare(&other, &own) < 0;
+            const int order = omm_digest_compare(&other, &own);
+            lower += order < 0 || (order == 0 && k < i);
         }
         if (lower >= KIT_SAMPLE) continue;
         sum += item_nll(nll, i);
@@ -734,9 +742,9 @@ static void put_eval(maker *m, const char *path, double nll, bool generated) {
                                .parsed = generated && i % 2 == 1 && nll < 20,
                                .tool_ok = generated && i % 2 == 1 && nll < 20,
                                .exact = false,
-                               .reply = !generated ? ""
-                                        : i == 0   ? "caf\xc3\xa9 \"quoted\"\n"
-                                                   : "ok"};
+                               .reply = !generated         ? ""
+                                        : first_of(i) == 0 ? "caf\xc3\xa9 \"quoted\"\n"
+                                                           : "ok"};
         CHECK_OK(omm_eval_record_write(&out, &row));
     }
     put(m, path, &out);
@@ -833,6 +841,7 @@ void kit_make_open(kit *k, const kit_options *options) {
     kit_temp_dir(k->dir);
     m.k = k;
     m.options = options;
+    s_has_twins = options->twins;
     m.seed = omm_seed_from_u64(1);
     omm_arena_init(&m.arena, BUF_MAX);
     omm_buf_init(&m.sent_bytes, BUF_MAX);
@@ -874,6 +883,10 @@ void kit_make(kit *k, const kit_options *options) {
     CHECK_OK(omm_bundle_open(&bundle, k->dir, false));
     CHECK_OK(omm_bundle_seal(&k->run_digest, &k->judgement, bundle, &seal));
     omm_bundle_close(bundle);
+}
+
+void kit_as_service(omm_run_record *run) {
+    run->simulated = run->has_seed = false;
 }
 
 void kit_remove(kit *k) {

@@ -58,6 +58,7 @@ typedef struct kit_options {
     size_t refusal_count;
     bool same_payloads; /* whatever the round, all nodes send the same bytes */
     bool plain_wire;    /* wire.json does not say what of it was adapters */
+    bool twins;         /* the third held-out item is the first one again, of another client */
     bool joined;        /* nobody knows whose data the nodes have, as of those who joined */
 } kit_options;
 
@@ -78,6 +79,8 @@ void kit_make(kit *k, const kit_options *options);
 /* The same up to close.env, unsealed. */
 void kit_make_open(kit *k, const kit_options *options);
 void kit_remove(kit *k);
+/* A change_run: a service, whose seed nobody knows. */
+void kit_as_service(omm_run_record *run);
 /* The nonce of a round. */
 omm_digest kit_nonce(uint32_t round);
 

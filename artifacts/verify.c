@@ -81,7 +81,7 @@ static void check_repeated(verifier *v, const omm_repro_record *repro) {
     const omm_scenario_facts *f = &v->a->facts;
     const bool is_plain = is_scalar(repro->isa);
     size_t accepted = 0;
-    if (!v->a->has_facts || !v->a->ev.run.simulated) return;
+    if (!v->a->has_facts) return;
     for (size_t r = 0; r < v->a->ev.round_count; r++) accepted += v->a->ev.heads[r].accepted_count;
     const size_t wanted = f->audited < accepted ? f->audited : accepted;
     if (repro->other_isa == is_plain)
@@ -120,7 +120,12 @@ static void check_wire(verifier *v, const char *path, omm_bytes text, omm_arena 
 static void check_repro(verifier *v, const char *path, omm_bytes text, omm_arena *arena) {
     omm_repro_record repro = {0};
     const omm_err err = omm_repro_record_parse(&repro, arena, text);
-    if (check_record(v, path, err, repro.run_id)) check_repeated(v, &repro);
+    if (!check_record(v, path, err, repro.run_id)) return;
+    if (v->a->ev.run.simulated)
+        check_repeated(v, &repro);
+    else
+        audit_fail(v->a, path,
+                   "is there, and a service, which has no node's data, trains nothing again");
 }
 
 /* Where it is there: that it has to be a gate says. */
@@ -446,9 +451,13 @@ static omm_err text_not_done(omm_buf *out, const omm_verify_report *r) {
 /* docs/files.md, What only the coordinator says: the largest of it. */
 static omm_err text_as_said(omm_buf *out, const omm_verify_report *r) {
     if (!r->intact) return OMM_OK;
-    return omm_buf_printf(out,
-                          "  as said: eval/ by the coordinator (`replay --eval` judges the items "
-                          "again), measured/ and virtual/ by the signer\n");
+    return omm_buf_printf(
+        out,
+        "  as said: eval/ by the coordinator (`replay --eval` judges the items "
+        "again), measured/ and virtual/ by the signer\n%s",
+        r->maybe_network ? "  as said: that the run went over a network (no file is there that "
+                           "only simulate writes), and so the bytes of each node\n"
+                         : "");
 }
 
 omm_err omm_verify_report_text(omm_buf *out, const omm_verify_report *r) {
@@ -534,6 +543,7 @@ static void json_whose(record_out *o, const omm_verify_report *r) {
     record_put_str(o, "coordinator_key", r->run_id[0] ? hex : "");
     record_put_bool(o, "coordinator_pinned", r->coordinator_pinned);
     record_put_bool(o, "simulated", r->simulated);
+    record_put_bool(o, "wire_bounded", r->wire_bounded);
     record_put_digest(o, "run_digest", &r->run_digest);
     put_as_said(o, r->intact);
 }

@@ -284,7 +284,13 @@ omm_err omm_file_out_reserve(omm_file_out *out, uint64_t bytes) {
     do rc = fallocate(out->fd, 0, 0, (off_t)bytes);
     while (rc != 0 && errno == EINTR);
     if (rc == 0 || errno == EOPNOTSUPP || errno == ENOSYS) return OMM_OK;
-    return omm_raise(OMM_ERR_IO, "no room for %.1f MB: %s", (double)bytes / 1e6, strerror(errno));
+    const int why = errno;
+    char folder[OMM_PATH_MAX];
+    uint64_t room = 0;
+    if (why == ENOSPC && omm_path_dir(folder, out->path) == OMM_OK &&
+        omm_file_room(&room, folder) && room < bytes)
+        return base_no_room(NULL, bytes, room);
+    return omm_raise(OMM_ERR_IO, "no room for %.1f MB: %s", (double)bytes / 1e6, strerror(why));
 }
 
 omm_err omm_file_out_state(omm_file_state *out, const omm_file_out *file) {

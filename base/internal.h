@@ -22,4 +22,7 @@ OMM_CHECKED omm_err base_open_plain_with(int *fd, uint64_t *bytes, const char *p
 /* omm_file_state_read of an open file. */
 OMM_CHECKED omm_err base_file_state(omm_file_state *out, int fd, const char *path);
 
+/* IO: what is needed and what is free; path: NULL, the caller names it. */
+OMM_CHECKED omm_err base_no_room(const char *path, uint64_t wanted, uint64_t room);
+
 #endif

@@ -14,7 +14,7 @@
 
 typedef struct convert_args {
     const char *model, *out, *name;
-    bool rounding, any_base;
+    bool rounding, any_base, json;
 } convert_args;
 
 /* general.name of the model, for people; empty where it has none. */
@@ -37,6 +37,7 @@ static omm_err save(bool *rounded, const char *path, const omm_lora *lora, bool 
     omm_buf file;
     omm_buf_init(&file, SIZE_MAX / 2);
     omm_err err = omm_lora_save_fused(&file, rounded, lora, rounding);
+    if (err == OMM_OK) err = omm_file_check_room(path, file.size);
     if (err == OMM_OK) err = omm_file_write(path, omm_buf_view(&file), 0644);
     omm_buf_fini(&file);
     return err;
@@ -65,6 +66,17 @@ static omm_err check_out(const convert_args *a, const char *path) {
     return cli_check_out(a->out, inputs);
 }
 
+static void report_import(const convert_args *a, const omm_lora *lora, bool rounded) {
+    if (a->json)
+        printf("{\"kind\":\"omm-adapter-import\",\"layers\":%zu,\"rank\":%u,\"rounded\":%s,"
+               "\"schema_version\":1,\"value_count\":%zu}\n",
+               lora->tensor_count / 2, lora->spec.rank, rounded ? "true" : "false",
+               lora->value_count);
+    else
+        printf("%zu values in %zu layers, %s\n", lora->value_count, lora->tensor_count / 2,
+               rounded ? "B rounded: the file has one alpha" : "exact");
+}
+
 static omm_err import_to(const char *path, const convert_args *a) {
     omm_peft_base base;
     omm_lora lora;
@@ -74,9 +86,7 @@ static omm_err import_to(const char *path, const convert_args *a) {
     omm_err err = read_any(&lora, &folded, path, &base, a->rounding);
     OMM_TRY(adapter_name_rounding(err, a->rounding));
     err = save(&fused, a->out, &lora, a->rounding);
-    if (err == OMM_OK)
-        printf("%zu values in %zu layers, %s\n", lora.value_count, lora.tensor_count / 2,
-               folded || fused ? "B rounded: the file has one alpha" : "exact");
+    if (err == OMM_OK) report_import(a, &lora, folded || fused);
     omm_lora_fini(&lora);
     return err;
 }
@@ -123,6 +133,22 @@ static omm_err export_to(const char *dir, const omm_lora *lora, const omm_peft_b
     return err;
 }
 
+/* lost: layers whose alpha over there is not the one that they were trained with. */
+static void report_export(const convert_args *a, const omm_lora *lora, size_t lost) {
+    const size_t layers = lora->tensor_count / 2;
+    if (a->json)
+        printf("{\"alphas_lost\":%zu,\"kind\":\"omm-adapter-export\",\"layers\":%zu,\"rank\":%u,"
+               "\"schema_version\":1,\"value_count\":%zu}\n",
+               lost, layers, lora->spec.rank, lora->value_count);
+    else if (lost == 0)
+        printf("%zu values in %zu layers, exact\n", lora->value_count, layers);
+    else
+        printf("%zu values in %zu layers, the same products; the alphas that %zu of the layers "
+               "were trained with are lost (B would be rounded): training that goes on from it "
+               "moves them differently\n",
+               lora->value_count, layers, lost);
+}
+
 /* What was trained with alphas of its own has them over there too, where B takes that without rounding. */
 static omm_err export(const char *path, const convert_args *a) {
     omm_peft_base base;
@@ -135,14 +161,7 @@ static omm_err export(const char *path, const convert_args *a) {
     omm_lora_unfold_exact(&lost, &lora);
     lost += merged_scales(&lora);
     omm_err err = export_to(a->out, &lora, &base, a->name ? a->name : name);
-    if (err == OMM_OK && lost == 0)
-        printf("%zu values in %zu layers, exact\n", lora.value_count, lora.tensor_count / 2);
-    else if (err == OMM_OK)
-        printf("%zu values in %zu layers, the same products; the alphas that %zu of the layers "
-               "were trained with are lost (B would be rounded): training that goes on from it "
-               "moves them "
-               "differently\n",
-               lora.value_count, lora.tensor_count / 2, lost);
+    if (err == OMM_OK) report_export(a, &lora, lost);
     omm_lora_fini(&lora);
     return err;
 }
@@ -155,6 +174,7 @@ int adapter_import(int argc, char **argv) {
                                   {"allow-rounding", 0, CLI_FLAG, &a.rounding, NULL,
                                    "where scales differ by no power of two: round B"},
                                   ANY_BASE_OPTION(a.any_base),
+                                  {"json", 0, CLI_FLAG, &a.json, NULL, "one JSON object on stdout"},
                                   {0}};
     int count = 0;
     char **args = NULL;
@@ -179,6 +199,7 @@ int adapter_export(int argc, char **argv) {
         {"base-name", 0, CLI_STR, &a.name, "NAME",
          "base_model_name_or_path (the model's general.name)"},
         ANY_BASE_OPTION(a.any_base),
+        {"json", 0, CLI_FLAG, &a.json, NULL, "one JSON object on stdout"},
         {0}};
     int count = 0;
     char **args = NULL;

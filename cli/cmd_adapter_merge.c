@@ -81,6 +81,7 @@ static omm_err write_joined(double *lost, const merge_args *a, const omm_lora *j
     omm_buf file;
     omm_buf_init(&file, SIZE_MAX / 2);
     omm_err err = omm_lora_save_as(&file, lost, joined, type);
+    if (err == OMM_OK) err = omm_file_check_room(a->out, file.size);
     if (err == OMM_OK) err = omm_file_write(a->out, omm_buf_view(&file), 0644);
     omm_buf_fini(&file);
     return err;

@@ -2,17 +2,13 @@
 #include "watch_health.h"
 
 #include <inttypes.h>
-#include <sys/statvfs.h>
 
 void watch_see(watch_seen *seen, watch_facts *facts, watch_node *nodes, watch *w,
                omm_server *server) {
-    struct statvfs disk;
     *seen = (watch_seen){.o = watch_get_options(w), .facts = facts, .nodes = nodes};
     watch_read(facts, nodes, &seen->history, w);
     omm_server_count(&seen->wire, server);
-    if (!seen->o->state_dir || statvfs(seen->o->state_dir, &disk) != 0) return;
-    seen->has_disk = true;
-    seen->disk_free = (uint64_t)disk.f_bavail * disk.f_frsize;
+    seen->has_disk = seen->o->state_dir && omm_file_room(&seen->disk_free, seen->o->state_dir);
 }
 
 /* ---- why it is sick ---- */

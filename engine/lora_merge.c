@@ -234,6 +234,19 @@ static omm_err make_header(omm_buf *out, omm_gguf_writer *w, const omm_lora_merg
     return omm_gguf_writer_header(out, w);
 }
 
+/* Before hours of a large model are spent on a file that has no place. */
+static omm_err check_room(const char *path, const omm_lora_merge *m, const omm_gguf_writer *w,
+                          size_t header) {
+    uint64_t all = header;
+    for (size_t i = 0; i < m->base->tensor_count; i++) {
+        const omm_gguf_tensor *t = &m->base->tensors[i];
+        uint64_t bytes = 0;
+        OMM_TRY(omm_gguf_tensor_bytes(&bytes, (uint32_t)type_of(m, t), t->n_dims, t->dims));
+        all += bytes + omm_gguf_padding(w, bytes);
+    }
+    return omm_file_check_room(path, all);
+}
+
 static omm_err take_memory(merging *g) {
     size_t cols = 1, rank = 1, stride = 1;
     for (size_t i = 0; i < g->m->base->tensor_count; i++) {
@@ -275,6 +288,7 @@ omm_err omm_lora_merge_file(const char *path, const omm_lora_merge *merge) {
     omm_gguf_writer_init(&w);
     omm_buf_init(&header, SIZE_MAX / 2);
     omm_err err = make_header(&header, &w, merge);
+    if (err == OMM_OK) err = check_room(path, merge, &w, header.size);
     if (err == OMM_OK) err = take_memory(&g);
     if (err == OMM_OK) err = write_file(&g, path, &w, omm_buf_view(&header));
     float *floats[] = {g.was, g.now, g.delta, g.back, g.b};

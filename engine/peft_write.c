@@ -189,6 +189,7 @@ static omm_err write_files(const char *dir, const json_t *config, omm_bytes mode
     char path[OMM_PATH_MAX];
     OMM_TRY(omm_dir_make(dir));
     OMM_TRY(omm_path_join(path, dir, OMM_PEFT_MODEL_FILE));
+    OMM_TRY(omm_file_check_room(path, model.size));
     OMM_TRY(omm_file_write(path, model, 0644));
     OMM_TRY(omm_path_join(path, dir, OMM_PEFT_CONFIG_FILE));
     return omm_json_save(path, config);

@@ -154,6 +154,16 @@ static void put_keys(job *j) {
     omm_gguf_put_u32(&j->w, version_key, 2);
 }
 
+/* Behind the header. */
+static uint64_t data_bytes(const job *j) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < j->report.count; i++) {
+        const uint64_t own = j->report.tensors[i].bytes_to;
+        bytes += own + omm_gguf_padding(&j->w, own);
+    }
+    return bytes;
+}
+
 static omm_err write_header(job *j) {
     omm_buf header;
     put_keys(j);
@@ -164,6 +174,7 @@ static omm_err write_header(job *j) {
     }
     omm_buf_init(&header, HEADER_BYTES_MAX);
     omm_err err = omm_gguf_writer_header(&header, &j->w);
+    if (err == OMM_OK) err = omm_file_check_room(j->file.path, header.size + data_bytes(j));
     if (err == OMM_OK) err = omm_file_out_write(&j->file, omm_buf_view(&header));
     omm_buf_fini(&header);
     return err;

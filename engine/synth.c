@@ -118,13 +118,28 @@ static uint32_t rows_of(size_t limit, size_t row, uint32_t rows) {
     return fit < 1 ? 1 : fit < rows ? (uint32_t)fit : rows;
 }
 
+static size_t row_bytes_of(const synth_tensor *t) {
+    const omm_ggml_info *info = omm_ggml_find((uint32_t)t->type);
+    return (size_t)t->cols / info->block * info->bytes;
+}
+
+/* Behind the header. */
+static uint64_t data_bytes(const synth *s) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < s->plan.count; i++) {
+        const synth_tensor *t = &s->plan.tensors[i];
+        const uint64_t own = (uint64_t)t->rows * row_bytes_of(t);
+        bytes += own + omm_gguf_padding(&s->w, own);
+    }
+    return bytes;
+}
+
 static omm_err write_tensor(synth *s, const synth_tensor *t) {
     static const uint8_t zeros[64];
     const omm_seed seed = omm_seed_derive(&s->seed, OMM_PURPOSE_SYNTH, omm_bytes_str(t->name));
-    const omm_ggml_info *info = omm_ggml_find((uint32_t)t->type);
     piece p = {.t = t, .values = s->values, .out = s->out};
     p.rng = omm_rng_init(&seed, OMM_PURPOSE_SYNTH, 0, 0);
-    p.row_bytes = (size_t)t->cols / info->block * info->bytes;
+    p.row_bytes = row_bytes_of(t);
     p.row_step = rows_of(TASK_VALUES, t->cols, t->rows);
     const uint32_t step = rows_of(PIECE_BYTES, p.row_bytes, t->rows);
     for (p.row = 0; p.row < t->rows; p.row += p.rows) {
@@ -151,6 +166,7 @@ static omm_err write_header(synth *s) {
     }
     omm_buf_init(&header, HEADER_BYTES_MAX);
     omm_err err = omm_gguf_writer_header(&header, &s->w);
+    if (err == OMM_OK) err = omm_file_check_room(s->file.path, header.size + data_bytes(s));
     if (err == OMM_OK) err = omm_file_out_write(&s->file, omm_buf_view(&header));
     omm_buf_fini(&header);
     return err;

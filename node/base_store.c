@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define SPLIT "-00001-of-00001" /* what a file's name has besides, where there are several */
@@ -209,11 +208,9 @@ static omm_err read_back(base_store *s) {
 }
 
 static omm_err check_room(const base_store *s) {
-    struct statvfs disk;
-    if (statvfs(s->folder, &disk) != 0) return trouble(s->folder);
-    const uint64_t room = (uint64_t)disk.f_bavail * disk.f_frsize;
+    uint64_t room = 0;
     const uint64_t want = s->base->size - s->at + SPARE_BYTES;
-    if (room >= want) return OMM_OK;
+    if (!omm_file_room(&room, s->folder) || room >= want) return OMM_OK;
     char free_text[32], want_text[32], spare_text[32];
     omm_plan_bytes_text(free_text, room);
     omm_plan_bytes_text(want_text, want - SPARE_BYTES);

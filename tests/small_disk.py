@@ -33,6 +33,14 @@ def fill(disk):
     live.wait_for("a full disk", lambda: is_full_now(disk))
 
 
+def leave(disk, kib):
+    """So much is free on the disk."""
+    (disk / "filler").unlink(missing_ok=True)
+    room = os.statvfs(disk)
+    with open(disk / "filler", "wb") as f:
+        os.posix_fallocate(f.fileno(), 0, room.f_bavail * room.f_frsize - (kib << 10))
+
+
 def is_full_now(disk):
     with open(disk / "filler", "ab", buffering=0) as f:
         room = os.statvfs(disk)

@@ -6,10 +6,10 @@ Needs root (CAP_SYS_ADMIN) and unshare; else it is skipped with the reason.
 
 usage: train_disk_test.py SOURCE_DIR MESHMIND
 """
-import os, pathlib, subprocess, sys, tempfile
+import pathlib, subprocess, sys, tempfile
 
 from live import Findings
-from small_disk import in_a_namespace, mount
+from small_disk import in_a_namespace, leave, mount
 
 SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
 MODEL = SOURCE / "scenarios" / "base" / "openmeshmind-tiny-F16.gguf"
@@ -30,14 +30,6 @@ type: F32
 """)
 
 
-def leave(kib):
-    """So much is free on the disk."""
-    (disk / "filler").unlink(missing_ok=True)
-    room = os.statvfs(disk)
-    with open(disk / "filler", "wb") as f:
-        os.posix_fallocate(f.fileno(), 0, room.f_bavail * room.f_frsize - (kib << 10))
-
-
 def run(*args, code=0):
     done = subprocess.run([MESHMIND, *map(str, args)], capture_output=True, text=True, timeout=300, cwd=work)
     found.check(done.returncode == code, f"{args}: exit {done.returncode} instead of {code}: {done.stderr[-400:]}")
@@ -55,21 +47,21 @@ for what, args, kib, option in (("an adapter", [*TRAIN, "--rank", 8, "-o", old],
                                 ("a checkpoint of all weights", [*TRAIN, "--full", "-o", "a.gguf", "--checkpoint", disk / "c", "--checkpoint-every", 1], 11000, "--checkpoint"),
                                 ("pretrain", ["pretrain", "p.yaml", "-o", old, "--json"], 200, "--out"),
                                 ("pretrain's checkpoint", ["pretrain", "p.yaml", "-o", "a.gguf", "--checkpoint", disk / "c", "--checkpoint-every", 1, "--json"], 400, "--checkpoint")):
-    leave(kib)
+    leave(disk, kib)
     done = run(*args, code=3)
-    found.check(f"{option} " in done.stderr and "no room for" in done.stderr, f"{what}: {done.stderr}")
+    found.check(f"{option} " in done.stderr and "no room for" in done.stderr and "MB are free" in done.stderr, f"{what}: {done.stderr}")
     found.check('"step"' not in done.stdout, f"{what}: steps were made: {done.stdout[:300]}")
     left = {p.name for p in disk.iterdir()}
     found.check(left == {"filler", "old.gguf"} and old.read_text() == "what was there before", f"{what}: {left}")
     found.check(not (work / "a.gguf").exists(), f"{what}: a.gguf is written")
 # With room it is used.
-leave(4000)
+leave(disk, 4000)
 run(*TRAIN, "--rank", 8, "-o", old, "--checkpoint", disk / "c")
 run("train", "-m", MODEL, "-d", "d.jsonl", "-s", 2, "--new-tokens", 0, "--rank", 8, "-o", "b.gguf")
 found.check(old.read_bytes() == (work / "b.gguf").read_bytes(), "on the small disk: another adapter")
 old.unlink()
 (disk / "c").unlink(missing_ok=True)
-leave(1500)
+leave(disk, 1500)
 run("pretrain", "p.yaml", "-o", disk / "p.gguf", "--checkpoint", disk / "c")
 subprocess.run(["umount", disk], check=True)
 if not found.failures:

@@ -22,6 +22,7 @@ enum { EVAL_BYTES = 12, DIGEST_BYTES = 32 };
 #define FIXED_BYTES (4u + 4u + 3u * 4u + 32u + 5u * 4u)
 
 static const checkpoint_kind s_kind = {.magic = {'O', 'M', 'M', 'C'},
+                                       .version_min = 1,
                                        .version = 1,
                                        .bytes_min = FIXED_BYTES + DIGEST_BYTES,
                                        .name = "a checkpoint of `train`"};
@@ -254,11 +255,19 @@ static bool is_trainers(omm_bytes part) {
     return part.size > sizeof s_kind.magic && memcmp(part.data, s_kind.magic, 3) == 0;
 }
 
-static omm_err other_size(void) {
-    return omm_raise(
-        OMM_ERR_MISMATCH,
-        "the checkpoint belongs to another recipe or model (the best that it keeps has "
-        "another size): go on with the model, --rank and --targets that it was made with");
+/* rest: the best values of another size, and behind them the trainer's checkpoint, which says what it belongs to: whole it is where its
+ * own digest is at its end. */
+static omm_err other_size(const omm_course *c, omm_bytes rest) {
+    uint32_t step = 0;
+    for (size_t at = 0; at < rest.size; at += sizeof(float)) {
+        const omm_bytes part = omm_bytes_of(rest.data + at, rest.size - at);
+        if (!is_trainers(part)) continue;
+        const omm_err err = course_run_check(&step, &c->run, part);
+        if (err == OMM_ERR_MISMATCH || err == OMM_ERR_NOMEM) return err;
+    }
+    return omm_raise(OMM_ERR_MISMATCH,
+                     "the checkpoint belongs to another recipe or model (the best "
+                     "that it keeps has another size)");
 }
 
 static omm_err take_apart(parts *p, omm_bytes in, const omm_course *c) {
@@ -280,9 +289,11 @@ static omm_err take_apart(parts *p, omm_bytes in, const omm_course *c) {
     p->grad_norms = omm_read_bytes(&r, p->steps * sizeof(float));
     p->rates = omm_read_bytes(&r, p->steps * sizeof(float));
     p->evals = omm_read_bytes(&r, (size_t)p->eval_count * EVAL_BYTES);
+    const omm_bytes rest =
+        r.failed ? (omm_bytes){0} : omm_bytes_of(r.in.data + r.at, r.in.size - r.at);
     p->best_values = omm_read_bytes(&r, best_bytes(c, p->eval_count));
     if (!r.failed) p->trainer = omm_read_bytes(&r, r.in.size - r.at);
-    if (!is_trainers(p->trainer) && best_bytes(c, p->eval_count) > 0) return other_size();
+    if (!is_trainers(p->trainer) && best_bytes(c, p->eval_count) > 0) return other_size(c, rest);
     if (r.failed) return omm_raise(OMM_ERR_SIZE, "the checkpoint ends early");
     if (!is_sound(p, c)) return omm_raise(OMM_ERR_FORMAT, "the checkpoint contradicts itself");
     return OMM_OK;

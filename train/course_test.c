@@ -209,7 +209,7 @@ static void damaged(rig *r) {
         r->base.recipe.rank = i ? rank + 3 : rank - 1;
         foreign = open_run(r, options);
         CHECK_ERR(omm_course_resume(foreign.course, omm_buf_view(&saved)), OMM_ERR_MISMATCH);
-        CHECK(strstr(omm_err_sentence(), "another recipe or model") != NULL);
+        CHECK(strstr(omm_err_sentence(), "another recipe (rank is ") != NULL);
         close_run(&foreign);
     }
     r->base.recipe.rank = rank;

@@ -1,8 +1,8 @@
 /* full_checkpoint.c - a run over all weights as bytes, and its model as a file.
  *
- *   "OMMF" | version u32 | recipe (omm_recipe_bytes) | identity 64 | step u32 | position u64 |
- *   tokens u64 | learned u64 | value_count u64 | losses f32[step] | values f32[value_count] | m, v, p f32[their counts] |
- *   BLAKE2b-256 of all before
+ *   "OMMF" | version u32 | recipe (omm_recipe_bytes) | identity 64 | marks u64[8] | step u32 |
+ *   position u64 | tokens u64 | learned u64 | value_count u64 | losses f32[step] |
+ *   values f32[value_count] | m, v, p f32[their counts] | BLAKE2b-256 of all before
  *
  * identity (checkpoint.h): its weights and its start are those that the run began with, and what more
  * decides: galore's rank, every, scale where it is on, muon's rate and momentum where that is, a byte 1
@@ -23,9 +23,11 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "little endian only");
 
 static const checkpoint_kind s_kind = {
     .magic = {'O', 'M', 'M', 'F'},
-    .version = 3,
+    .version_min = 3, /* without marks */
+    .version = 4,
     .bytes_min = CHECKPOINT_FIXED_BYTES + OMM_RECIPE_BYTES + DIGEST_BYTES,
-    .name = "a checkpoint of training over all weights (--full)"};
+    .name = "a checkpoint of training over all weights (--full)",
+    .more = "other settings of GaLore or Muon, or another order of the texts"};
 
 /* --- checkpoint ------------------------------------------------------------------------------ */
 
@@ -40,8 +42,11 @@ static checkpoint_run run_of(const omm_full *t) {
 
 static omm_err put_all(const omm_full *t, omm_buf *out) {
     const checkpoint_run run = run_of(t);
-    const checkpoint_head head = {t->step, t->position, t->tokens, t->learned,
-                                  omm_bytes_of(t->losses, t->step * sizeof(float))};
+    const checkpoint_head head = {.step = t->step,
+                                  .position = t->position,
+                                  .tokens = t->tokens,
+                                  .learned = t->learned,
+                                  .losses = omm_bytes_of(t->losses, t->step * sizeof(float))};
     OMM_TRY(checkpoint_put_head(out, &run, &head));
     OMM_TRY(omm_buf_append(out, t->values, t->tensors.value_count * sizeof(float)));
     OMM_TRY(omm_buf_append(out, t->m, t->m_count * sizeof(float)));
@@ -69,7 +74,7 @@ static omm_err take_apart(parts *p, omm_bytes in, const omm_full *t) {
     omm_reader r;
     const checkpoint_run run = run_of(t);
     OMM_TRY(checkpoint_take_head(&p->head, &r, in, &run));
-    OMM_TRY(checkpoint_check_size(in, checkpoint_bytes(t, p->head.step)));
+    OMM_TRY(checkpoint_check_size(in, &p->head, checkpoint_bytes(t, p->head.step)));
     p->values = omm_read_bytes(&r, t->tensors.value_count * sizeof(float));
     p->m = omm_read_bytes(&r, t->m_count * sizeof(float));
     p->v = omm_read_bytes(&r, t->v_count * sizeof(float));

@@ -318,6 +318,15 @@ static void resume_is_exact(const omm_dataset *data, const variant *v) {
     char hex[OMM_DIGEST_HEX_SIZE];
     omm_digest_hex(hex, &digest);
     CHECK(strcmp(hex, v->golden) == 0);
+    omm_buf old; /* a checkpoint of before: the state is the same */
+    test_before_marks(&old, &at);
+    close_run(&b);
+    open_run(&b, data, v, &recipe, best, 1);
+    CHECK_OK(omm_full_resume(b.full, omm_buf_view(&old)));
+    omm_buf_clear(&old);
+    CHECK_OK(omm_full_checkpoint(b.full, &old));
+    CHECK(omm_bytes_equal(omm_buf_view(&old), omm_buf_view(&at)));
+    omm_buf_fini(&old);
     at.data[at.size / 2] ^= 1;
     CHECK_EQ(omm_full_resume(a.full, omm_buf_view(&at)), OMM_ERR_DIGEST);
     at.data[at.size / 2] ^= 1;
@@ -344,6 +353,9 @@ static void resume_is_exact(const omm_dataset *data, const variant *v) {
     open_run(&b, data, &more, &recipe, best, 1);
     CHECK_EQ(omm_full_resume(b.full, omm_buf_view(&at)),
              v->muon.rate > 0 ? OMM_ERR_MISMATCH : OMM_OK);
+    CHECK(v->muon.rate <= 0 ||
+          strcmp(omm_err_sentence(), "the checkpoint belongs to other settings of GaLore or Muon, "
+                                     "or another order of the texts") == 0);
     close_run(&b);
     at.size -= sizeof(omm_digest); /* whole, but the last number of the state is none */
     omm_put_f32(at.data + at.size - 4, nanf(""));

@@ -1,5 +1,7 @@
 #include "test_model.h"
 
+#include "checkpoint.h"
+
 #include "omm/file.h"
 #include "omm/gguf.h"
 #include "omm/rng.h"
@@ -197,4 +199,15 @@ omm_trainer_options test_rig_options(const test_rig *r) {
                                  .recipe = &r->recipe,
                                  .compute = &r->compute,
                                  .seed = omm_seed_from_u64(1)};
+}
+
+void test_before_marks(omm_buf *out, const omm_buf *saved) {
+    const size_t recipe = omm_recipe_bytes_in(omm_bytes_of(saved->data + 8, saved->size - 8));
+    const size_t at = 8 + recipe + CHECKPOINT_IDENTITY_BYTES, behind = at + CHECKPOINT_MARKS_BYTES;
+    CHECK(recipe > 0 && omm_get_u32(saved->data + 4) == 4);
+    omm_buf_init(out, 64 << 20);
+    CHECK_OK(omm_buf_append(out, saved->data, at));
+    CHECK_OK(omm_buf_append(out, saved->data + behind, saved->size - behind - sizeof(omm_digest)));
+    omm_put_u32(out->data + 4, 3);
+    CHECK_OK(omm_hash_seal(out, 0));
 }

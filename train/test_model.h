@@ -56,6 +56,9 @@ void test_say_fma(void);
 void test_data_open(omm_dataset **out, const char *file, size_t count,
                     const omm_tokenizer *tokenizer);
 
+/* A trainer's checkpoint as version 3 has it, without marks; the caller frees it. */
+void test_before_marks(omm_buf *out, const omm_buf *saved);
+
 /* Random A and B, so that every gradient is alive; scale of B is 1 / rank. */
 void test_adapter(omm_lora *out, const omm_model *model, uint32_t rank, uint32_t targets,
                   uint64_t seed);

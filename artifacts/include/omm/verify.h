@@ -77,8 +77,11 @@ typedef struct omm_verify_report {
     omm_public_key coordinator_key;        /* of run.json */
     bool coordinator_pinned;               /* it is options->coordinator */
     bool simulated;                        /* keys of coordinator and nodes follow from the seed */
-    omm_digest run_digest;                 /* recomputed */
-    omm_digest state; /* of the folder as it was found: for omm_bundle_check_unchanged */
+    bool wire_bounded; /* rows of measured/wire.json were held to what nodes have signed */
+    /* Simulated, and nothing tells whether simulate counted the bytes or a coordinator, whose rows have no bounds. */
+    bool maybe_network;
+    omm_digest run_digest; /* recomputed */
+    omm_digest state;      /* of the folder as it was found: for omm_bundle_check_unchanged */
     const omm_verify_check *checks;
     size_t check_count;
     const char *not_done; /* why some checks were not; NULL: all were */

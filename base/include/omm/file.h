@@ -77,6 +77,12 @@ OMM_CHECKED omm_err omm_file_out_state(omm_file_state *out, const omm_file_out *
 /* Without a finish before it, removes what was written. */
 void omm_file_out_close(omm_file_out *out);
 
+/* Bytes that this user can still write to the disk of `folder`.  False, and nothing changed: it does not say. */
+bool omm_file_room(uint64_t *bytes, const char *folder);
+/* A new file of `bytes` has room where `path` will be: asked before work that makes it.  What lies at `path` stays until the new file
+ * is there, and so makes no room.  OK where the file system does not say.  Errors: IO (what is needed, what is free), TOO_BIG (path). */
+OMM_CHECKED omm_err omm_file_check_room(const char *path, uint64_t bytes);
+
 bool omm_file_exists(const char *path); /* a file, a folder, anything but a dangling link */
 bool omm_file_same(const char *a, const char *b); /* both exist and are one file */
 /* Before a secret is read: a regular file that only its owner may read.

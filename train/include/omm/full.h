@@ -111,7 +111,8 @@ omm_digest omm_full_digest(const omm_full *trainer);
 /* Append a checkpoint: recipe, step, losses, weights, moments.  Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_full_checkpoint(const omm_full *trainer, omm_buf *out);
 /* Go on from a checkpoint, in a trainer opened with the same options and the same start weights.
- * Errors: FORMAT, SIZE, VERSION, DIGEST (bytes damaged), MISMATCH (another recipe, seed, data, model).
+ * Errors: FORMAT, SIZE, VERSION, DIGEST (bytes damaged), MISMATCH (another recipe, seed, data, model: as
+ * omm_trainer_resume).
  * On error nothing has changed. */
 OMM_CHECKED omm_err omm_full_resume(omm_full *trainer, omm_bytes checkpoint);
 

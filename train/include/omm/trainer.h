@@ -106,7 +106,8 @@ omm_digest omm_trainer_chain(const omm_trainer *trainer, uint32_t step);
  * Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_trainer_save(const omm_trainer *trainer, omm_buf *out);
 /* Continue from a checkpoint, in a trainer opened with the same options.  Errors: FORMAT, SIZE,
- * VERSION, DIGEST (bytes damaged), MISMATCH (another recipe, seed, data, model or start adapter).
+ * VERSION, DIGEST (bytes damaged), MISMATCH (another recipe, seed, data, model or start adapter: which of these, but of a checkpoint
+ * of before whose seed, data or start differs).
  * On error the trainer is unchanged. */
 OMM_CHECKED omm_err omm_trainer_resume(omm_trainer *trainer, omm_bytes checkpoint);
 
