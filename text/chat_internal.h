@@ -165,6 +165,9 @@ typedef struct tools_form {
 /* chat_announce.c: the model is one of these, if it has all marks.  Its spoken ones are from now on tokens that text may have. */
 void tools_take_form(omm_tokenizer *t, const tools_form *form);
 
+/* chat_parts.c: how texts of one message are joined.  Errors: NOMEM. */
+OMM_CHECKED omm_err parts_recognise(omm_tokenizer *t, omm_bytes jinja);
+
 /* thinking.c: what the template of a known family says, and a thought without a word as it has it; empty: the model does
  * not think. */
 void thinking_recognise(omm_tokenizer *t, omm_bytes jinja);

@@ -361,6 +361,7 @@ omm_err chat_recognise(omm_tokenizer *t, const omm_gguf *g) {
         return OMM_OK;
     }
     mark_answer_end(t);
+    OMM_TRY(parts_recognise(t, jinja));
     if (chat_templates[t->chat].thoughts != CHAT_THOUGHTS_NEVER) thinking_recognise(t, jinja);
     return announce_recognise(t, g, jinja);
 }

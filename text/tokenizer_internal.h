@@ -189,6 +189,7 @@ struct omm_tokenizer {
     chat_tools tools;
     chat_reasoning reasoning;
     bool chat_has_bos;   /* its text has bos_token */
+    uint8_t chat_joined; /* how texts of one message are (chat_parts.c) */
     uint8_t chat_empty;  /* chat_empty (chat_internal.h) */
     char chat_found[64]; /* the beginning of a template that we do not know */
 };

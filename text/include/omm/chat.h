@@ -148,6 +148,11 @@ typedef struct omm_message {
     bool is_given;     /* of an assistant's turn: context alone, not to be learned */
 } omm_message;
 
+/* Append one more text of a message that has several, of which out has what stands behind `from`, as the model's template joins
+ * them (NULL, most: one behind the other).  Errors: of omm_buf_append. */
+OMM_CHECKED omm_err omm_chat_join(omm_buf *out, size_t from, const omm_tokenizer *tokenizer,
+                                  omm_role role, omm_bytes part);
+
 /* Token ids of a conversation, with what is to be learned. */
 typedef struct omm_prompt {
     omm_tokens tokens;
