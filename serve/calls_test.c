@@ -103,6 +103,8 @@ int main(void) {
           "f {\"name\": {\"arguments\": [{}, [\"x\"]]}, \"b\": \"}]\"}|", false);
     takes(OPENS F("{\"a\": \"\\\\\\\"}:{" CLOSES OPENS "\\\\\"}") CLOSES "\n" OPENS F("{}") CLOSES,
           "f {\"a\": \"\\\\\\\"}:{" CLOSES OPENS "\\\\\"}|f {}|", false);
+    takes_so(OMM_CALLS_EXAONE, strlen(OPENS), OPENS F("{}") CLOSES "\n" OPENS F("{}"), "f {}|f {}|",
+             false);
     takes(OPENS, "", true);
     takes(OPENS "\n", "", true);
     takes(OPENS "{\"name\": \"f", "", true);

@@ -1,5 +1,6 @@
 /* chat.c - turns of a conversation as token ids, with what is to be learned. */
 #include "chat_internal.h"
+#include "jinja_shape.h"
 #include "tokenizer_internal.h"
 
 #include <string.h>
@@ -48,6 +49,8 @@ typedef struct writer {
     unsigned flags; /* OMM_TOKENIZE_PLAIN: what people and tools wrote is never more than text */
     bool glued;     /* what comes goes on after text, not after a mark */
     bool at_once;   /* of a model whose first turn says how it reasons: answers have no thoughts */
+    bool past;      /* an answer from before what is asked now: its thoughts go */
+    bool asked;     /* the user has had a turn */
 } writer;
 
 /* Give every token since the last call this mask. */
@@ -186,7 +189,7 @@ static omm_err put_spelled(writer *w, const char *name) {
         err = omm_raise(OMM_ERR_UNSUPPORTED,
                         "a message has the text '%s', which this model cannot tell from the mark "
                         "between turns",
-                        name);
+                        name + strspn(name, "\n"));
     omm_tokens_fini(&real);
     return err;
 }
@@ -265,6 +268,19 @@ static omm_err put_content(writer *w, omm_bytes content) {
     return ends_inside(content) ? flush(w) : OMM_OK;
 }
 
+/* Content with nothing of its turn in front stands at the beginning of a line: where a mark is a line's, the rest of one is
+ * spelled, too. */
+static omm_err put_line(writer *w, omm_bytes content) {
+    for (size_t i = 0; i < CHAT_MARKS_MAX && w->c->marks[i]; i++) {
+        const char *name = w->c->marks[i] + 1;
+        if (w->c->marks[i][0] != '\n' || !jinja_starts_with(content, name)) continue;
+        OMM_TRY(put_spelled(w, name));
+        content = omm_bytes_of(content.data + strlen(name), content.size - strlen(name));
+        break;
+    }
+    return put_content(w, content);
+}
+
 /* ---- Turns --------------------------------------------------------------------------------- */
 
 /* An empty thought, its marks the tokens that the model knows. */
@@ -278,12 +294,27 @@ static omm_bytes without_line_ends(omm_bytes text) {
     return text;
 }
 
+static omm_bytes without_thought(const writer *w, omm_bytes text) {
+    switch (w->c->thoughts) {
+    case CHAT_THOUGHTS_CUT: return thinking_cut(text);
+    case CHAT_THOUGHTS_EMPTY: return thinking_cut_clean(text);
+    case CHAT_THOUGHTS_ANSWERED: return thinking_answer(text);
+    default: return omm_thought_leave_out(text);
+    }
+}
+
+/* An answer that says something, and has no thought of its own here. */
+static bool begins_empty(const writer *w, omm_bytes text) {
+    return w->at_once || (w->c->thoughts == CHAT_THOUGHTS_EMPTY && text.size > 0 &&
+                          (w->past || !thinking_is_open(text)));
+}
+
 /* The header alone, as it stands in front of a generation, then what the model writes itself. */
 static omm_err put_written(writer *w, const omm_message *m) {
-    omm_bytes content = m->content;
+    omm_bytes content = w->past ? without_thought(w, m->content) : m->content;
     const char *rest = "";
     OMM_TRY(put_literal(w, w->c->before[OMM_ROLE_ASSISTANT], NULL));
-    if (w->at_once) OMM_TRY(put_thought(w, thinking_none(w->t)));
+    if (begins_empty(w, m->content)) OMM_TRY(put_thought(w, thinking_none(w->t)));
     OMM_TRY(flush(w));
     OMM_TRY(mark(w->p, 0));
     w->flags = 0;
@@ -350,6 +381,13 @@ static omm_err put_tools(writer *w, omm_bytes tools) {
     return put_literal(w, form->after, NULL);
 }
 
+/* BOS once more. */
+static omm_err put_renewed(writer *w) {
+    const bool again = w->asked;
+    w->asked = true;
+    return again ? put_begin(w) : OMM_OK;
+}
+
 static omm_err put_read(writer *w, const omm_message *m, const omm_bytes *system) {
     const chat_template *c = w->c;
     if (m->role == OMM_ROLE_TOOLS) return put_tools(w, m->content);
@@ -358,7 +396,10 @@ static omm_err put_read(writer *w, const omm_message *m, const omm_bytes *system
     const bool as_user = !c->before[m->role] || (m->role == OMM_ROLE_TOOL && w->t->reasoning.is);
     const omm_role role = as_user ? OMM_ROLE_USER : m->role;
     w->flags = role == OMM_ROLE_SYSTEM ? 0 : OMM_TOKENIZE_PLAIN;
-    OMM_TRY(put_literal(w, c->before[role], NULL));
+    if (c->renews && role == OMM_ROLE_USER) OMM_TRY(put_renewed(w));
+    const char *front = c->before[role];
+    OMM_ASSERT(front);
+    OMM_TRY(put_literal(w, front, NULL));
     if (system) {
         OMM_TRY(put_literal(w, c->system_text[0], NULL));
         OMM_TRY(put_content(w, *system)); /* as it is, whatever is trimmed */
@@ -366,6 +407,8 @@ static omm_err put_read(writer *w, const omm_message *m, const omm_bytes *system
     }
     if (m->role == OMM_ROLE_TOOL && w->t->tools.quoted)
         OMM_TRY(put_quoted(w, m->content));
+    else if (!*front)
+        OMM_TRY(put_line(w, trimmed(w, m, system != NULL)));
     else
         OMM_TRY(put_content(w, trimmed(w, m, system != NULL)));
     return put_literal(w, c->after[role], NULL);
@@ -381,10 +424,23 @@ static bool ends_line(const char *text) {
     return *text && text[strlen(text) - 1] == '\n';
 }
 
+/* The same as a turn of their own, each as JSON. */
+static omm_err put_json_result(writer *w, omm_bytes content, bool first, bool last) {
+    static const char opens[] = "{\"result\": ";
+    OMM_TRY(put_literal(w, first ? w->c->before[OMM_ROLE_TOOL] : "\n", NULL));
+    OMM_TRY(put_inner_mark(w, "<tool_result>"));
+    OMM_TRY(omm_buf_append(&w->text, opens, sizeof opens - 1));
+    OMM_TRY(put_quoted(w, content));
+    OMM_TRY(omm_buf_append(&w->text, "}", 1));
+    OMM_TRY(put_inner_mark(w, "</tool_result>"));
+    return last ? put_literal(w, w->c->after[OMM_ROLE_TOOL], NULL) : OMM_OK;
+}
+
 /* Results of tools as a user's turn, several of them one after the other in it. */
 static omm_err put_response(writer *w, omm_bytes content, bool first, bool last) {
     const chat_template *c = w->c;
     w->flags = OMM_TOKENIZE_PLAIN;
+    if (w->t->tools.result) return put_json_result(w, content, first, last);
     if (first) OMM_TRY(put_literal(w, c->before[OMM_ROLE_USER], NULL));
     if (!first || !ends_line(c->before[OMM_ROLE_USER])) OMM_TRY(put_literal(w, "\n", NULL));
     OMM_TRY(put_inner_mark(w, "<tool_response>"));
@@ -408,7 +464,9 @@ static omm_err put_first(writer *w) {
     const bool puts = (w->c->bos == CHAT_BOS_AS_FILE && says) ||
                       (w->c->bos == CHAT_BOS_EITHER && (says || w->t->chat_has_bos)) ||
                       w->c->bos == CHAT_BOS_FIRST;
-    return w->p->tokens.count == 0 && puts ? put_begin(w) : OMM_OK;
+    if (w->p->tokens.count > 0) return OMM_OK;
+    if (w->c->begins) return put_literal(w, w->c->begins, NULL);
+    return puts ? put_begin(w) : OMM_OK;
 }
 
 /* `system` may be NULL; else it goes into this turn, which is a user's. */
@@ -421,7 +479,8 @@ static omm_err put_turn(writer *w, const omm_message *m, const omm_bytes *system
 }
 
 static bool is_response(const writer *w, const omm_message *messages, size_t count, size_t at) {
-    return at < count && messages[at].role == OMM_ROLE_TOOL && w->t->tools.response;
+    return at < count && messages[at].role == OMM_ROLE_TOOL &&
+           (w->t->tools.response || w->t->tools.result);
 }
 
 /* `at`: number `at` of them is such a result. */
@@ -434,11 +493,18 @@ static omm_err put_result(writer *w, const omm_message *messages, size_t count, 
     return mark(w->p, 0);
 }
 
+/* Does the prompt end with this mark? */
+static bool ends_with(const writer *w, const char *mark) {
+    const omm_tokens *tokens = &w->p->tokens;
+    return tokens->count > 0 && tokens->ids[tokens->count - 1] == omm_tokenizer_special(w->t, mark);
+}
+
 static omm_err put_generate(writer *w, omm_chat_ending ending) {
     const bool at_once = ending == OMM_CHAT_AT_ONCE || w->at_once;
     const omm_bytes thought = at_once ? thinking_none(w->t) : omm_thinking_opening(w->t);
     w->glued = follows_text(w);
     OMM_TRY(put_first(w));
+    if (w->c->asks && !ends_with(w, w->c->asks)) OMM_TRY(put_literal(w, w->c->asks, NULL));
     OMM_TRY(put_literal(w, w->c->before[OMM_ROLE_ASSISTANT], NULL));
     OMM_TRY(put_thought(w, thought));
     OMM_TRY(flush(w));
@@ -489,7 +555,8 @@ static size_t last_question(const writer *w, const omm_message *messages, size_t
                             omm_chat_ending ending) {
     if (ending == OMM_CHAT_WHOLE || omm_thinking_of(w->t) == OMM_THINKING_NONE) return 0;
     if (w->t->reasoning.is) return 0; /* what is given to it as content stays */
-    if (w->c->thoughts == CHAT_THOUGHTS_CUT) return count;
+    if (w->c->thoughts == CHAT_THOUGHTS_CUT || w->c->thoughts == CHAT_THOUGHTS_EMPTY) return count;
+    if (w->c->thoughts == CHAT_THOUGHTS_ANSWERED) return count > 0 ? count - 1 : 0;
     while (count > 0 && messages[count - 1].role != OMM_ROLE_USER) count--;
     return count;
 }
@@ -567,7 +634,7 @@ static omm_err put_all(writer *w, placed *system, const omm_message *messages, s
     }
     for (size_t i = system->taken; i < count; i++) {
         OMM_ASSERT((unsigned)messages[i].role <= OMM_ROLE_TOOLS);
-        omm_message m = messages[i];
+        const omm_message m = messages[i];
         const bool is_first = begins && i == 0;
         if ((in_front && m.role == OMM_ROLE_SYSTEM) || is_left_out(w, &m, is_first) ||
             is_said(w, &m, is_first))
@@ -576,12 +643,20 @@ static omm_err put_all(writer *w, placed *system, const omm_message *messages, s
             OMM_TRY(put_result(w, messages, count, i));
             continue;
         }
-        if (i < last && m.role == OMM_ROLE_ASSISTANT)
-            m.content = w->c->thoughts == CHAT_THOUGHTS_CUT ? thinking_cut(m.content)
-                                                            : omm_thought_leave_out(m.content);
+        w->past = i < last;
         OMM_TRY(put_turn(w, &m, i == system->turn ? &text : NULL));
     }
     return ending == OMM_CHAT_WHOLE ? OMM_OK : put_generate(w, ending);
+}
+
+/* A prompt that goes on may have a user's turn. */
+static bool has_asked(const writer *w) {
+    const omm_tokens *tokens = &w->p->tokens;
+    if (!w->c->renews) return false;
+    const uint32_t mark = omm_tokenizer_special(w->t, w->c->asks);
+    for (size_t i = 0; i < tokens->count; i++)
+        if (tokens->ids[i] == mark) return true;
+    return false;
 }
 
 omm_err omm_chat_render(omm_prompt *prompt, const omm_tokenizer *tokenizer,
@@ -591,6 +666,7 @@ omm_err omm_chat_render(omm_prompt *prompt, const omm_tokenizer *tokenizer,
                          OMM_CHAT_MESSAGES_MAX);
     const size_t before = prompt->tokens.count;
     writer w = {.p = prompt, .t = tokenizer, .c = &chat_templates[omm_chat_format_of(tokenizer)]};
+    w.asked = has_asked(&w);
     placed system = {.taken = 0};
     omm_buf_init(&w.text, OMM_TOKENIZER_TEXT_MAX);
     omm_buf_init(&system.text, OMM_TOKENIZER_TEXT_MAX);

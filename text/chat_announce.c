@@ -347,6 +347,7 @@ static omm_err recognise(omm_tokenizer *t, const jinja_parts *parts) {
     const omm_chat_format format = omm_chat_format_of(t);
     if (format == OMM_CHAT_CHATML) return chatml_recognise(t, parts);
     if (format == OMM_CHAT_GRANITE) return granite_recognise(t, parts);
+    if (format == OMM_CHAT_EXAONE) return exaone_recognise(t, parts);
     if (format == OMM_CHAT_PHI3) phi3_recognise(t, parts);
     if (omm_thinking_of(t) != OMM_THINKING_NONE) return OMM_OK;
     if (format == OMM_CHAT_LLAMA3) return llama_recognise(&t->tools, parts);
@@ -378,10 +379,12 @@ omm_err announce_recognise(omm_tokenizer *t, const omm_gguf *g, omm_bytes jinja)
     jinja_parts parts;
     const omm_chat_format format = omm_chat_format_of(t);
     if (format != OMM_CHAT_CHATML && format != OMM_CHAT_LLAMA3 && format != OMM_CHAT_GRANITE &&
-        format != OMM_CHAT_PHI3 && format != OMM_CHAT_PHI4_MINI && !is_mistral(format))
+        format != OMM_CHAT_PHI3 && format != OMM_CHAT_PHI4_MINI && format != OMM_CHAT_EXAONE &&
+        !is_mistral(format))
         return OMM_OK;
     OMM_TRY(context_of(&context, g));
-    omm_err err = jinja_parts_read(&parts, jinja);
+    omm_err err = format == OMM_CHAT_EXAONE ? jinja_parts_read_all(&parts, jinja)
+                                            : jinja_parts_read(&parts, jinja);
     if (err == OMM_OK) err = recognise(t, &parts);
     if (context < CONTEXT_LEAST) t->tools.announces = false;
     jinja_parts_fini(&parts);
@@ -416,12 +419,17 @@ static omm_err put_system(omm_buf *out, const chat_tools *form, omm_bytes system
 }
 
 static omm_err put_tool(omm_buf *out, const chat_tools *form, json_t *tool) {
-    const char *behind = form->lists ? "\n\n" : form->before ? "" : "\n";
+    const char *behind = form->lists     ? "\n\n"
+                         : form->before  ? ""
+                         : form->wrapped ? "</tool>\n"
+                                         : "\n";
     json_t *whole = json_object_get(tool, "function")
                         ? json_incref(tool)
                         : json_pack("{s:s, s:O}", "type", "function", "function", tool);
     if (!whole) return omm_raise(OMM_ERR_NOMEM, "no memory for a tool");
-    omm_err err = form->before ? omm_buf_append(out, "\n", 1) : OMM_OK;
+    omm_err err = form->before    ? omm_buf_append(out, "\n", 1)
+                  : form->wrapped ? omm_buf_printf(out, "<tool>")
+                                  : OMM_OK;
     if (err == OMM_OK) err = omm_json_write_indented(out, whole, form->lists ? 4 : 0);
     if (err == OMM_OK) err = omm_buf_append(out, behind, strlen(behind));
     json_decref(whole);

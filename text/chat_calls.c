@@ -75,6 +75,14 @@ static const calls_style s_styles[OMM_CALLS_FORM_COUNT] = {
                         .gap = "",
                         .closes = "<|/tool_call|>",
                         .key = "arguments"},
+    [OMM_CALLS_EXAONE] = {.name = "exaone",
+                          .shown = "<tool_call>{\"name\": ..., \"arguments\": ...}</tool_call>",
+                          .kind = CALLS_EACH,
+                          .opener = OPENER_MARKED,
+                          .opens = OMM_CHAT_CALL_OPENS,
+                          .gap = "",
+                          .closes = OMM_CHAT_CALL_CLOSES,
+                          .key = "arguments"},
 };
 
 const calls_style *calls_style_of(omm_calls_form form) {

@@ -71,6 +71,8 @@ static void test_any_form(void) {
     reads(OMM_CALLS_GRANITE, M "[" B "]", M "[" B "]", "");
     reads(OMM_CALLS_MISTRAL, T "[" B "]", T "[" B "]", "");
     reads(OMM_CALLS_MARKED, T "[" B "]", T "[" B "]", "");
+    reads(OMM_CALLS_EXAONE, "So.\n<tool_call>" A "</tool_call>\n" MARKED, "So.", "ab");
+    reads(OMM_CALLS_EXAONE, T "[" B "]", T "[" B "]", "");
 }
 
 static void refuses(omm_calls_form form, const char *text, omm_err wanted) {
@@ -205,6 +207,8 @@ static void test_written(void) {
     writes(OMM_CALLS_MISTRAL_IDS, false, "\"[ARGS]", M "a[ARGS]" X M "b[CALL_ID]00000ARGS[ARGS]" X);
     writes(OMM_CALLS_GRANITE, true, "i", T "[" OBJECT("a") "}, " OBJECT("b") "}]");
     writes(OMM_CALLS_PHI4, false, "i", T "[" OBJECT("a") "}, " OBJECT("b") "}]<|/tool_call|>");
+    writes(OMM_CALLS_EXAONE, true, "i",
+           "\n<tool_call>" OBJECT("a") "}</tool_call>\n<tool_call>" OBJECT("b") "}</tool_call>");
 }
 
 /* Arguments that are no JSON are written as they are, by a call that is whole around them. */
@@ -221,6 +225,7 @@ static void test_written_as_spelled(void) {
         [OMM_CALLS_MISTRAL_IDS] = M "a[CALL_ID]abcDEF123[ARGS]{\"x\": \"s",
         [OMM_CALLS_GRANITE] = T "[{\"name\": \"a\", \"arguments\": {\"x\": \"s}]",
         [OMM_CALLS_PHI4] = T "[{\"name\": \"a\", \"arguments\": {\"x\": \"s}]<|/tool_call|>",
+        [OMM_CALLS_EXAONE] = "<tool_call>{\"name\": \"a\", \"arguments\": {\"x\": \"s}</tool_call>",
     };
     omm_buf text;
     omm_buf_init(&text, 512);
@@ -271,6 +276,8 @@ static void test_begun(void) {
     begins(OMM_CALLS_MISTRAL_IDS, M, M "f[ARGS]");
     begins(OMM_CALLS_GRANITE, T "[{\"name\":", T "[{\"name\": \"f\", \"arguments\":");
     begins(OMM_CALLS_PHI4, T "[{\"name\":", T "[{\"name\": \"f\", \"arguments\":");
+    begins(OMM_CALLS_EXAONE,
+           "<tool_call>{\"name\":", "<tool_call>{\"name\": \"f\", \"arguments\":");
 }
 
 /* ---- marks ------------------------------------------------------------------------------------- */
@@ -304,6 +311,7 @@ static void test_marks(void) {
     marks(OMM_CALLS_GRANITE, "<|tool_call<tool_call>", 11, true, false);
     marks(OMM_CALLS_GRANITE, "<tool_cal<|tool_call|>", 9, true, true);
     marks(OMM_CALLS_PHI4, "x<|/tool_call|>", 15, false, false);
+    marks(OMM_CALLS_EXAONE, "a <tool_call>{", 2, true, false);
     CHECK_EQ(omm_call_mark_bytes(OMM_CALLS_MARKED, true), 0);
     CHECK_EQ(omm_call_mark_bytes(OMM_CALLS_BARE, true), 0);
     for (unsigned form = 0; form < OMM_CALLS_FORM_COUNT; form++)

@@ -14,6 +14,16 @@
 #define CHAT_BOS "\x01"
 #define CHAT_EOS "\x02"
 
+/* Marks that a template and its shape share, with wide bars. */
+#define HUNYUAN_(name) "<\xef\xbd\x9chy_" name "\xef\xbd\x9c>"
+#define HUNYUAN_USER HUNYUAN_("User")
+#define HUNYUAN_ASSISTANT HUNYUAN_("Assistant")
+#define HUNYUAN_SYSTEM                                                                             \
+    HUNYUAN_("place\xe2\x96\x81holder\xe2\x96\x81no\xe2\x96\x81"                                   \
+             "3")
+#define HUNYUAN_7B_SYSTEM "<|extra_4|>"
+#define HUNYUAN_7B_ASKED "<|extra_0|>"
+
 enum { CHAT_MARKS_MAX = 6, CHAT_STOPS_MAX = 4 };
 
 typedef enum chat_bos {
@@ -35,6 +45,8 @@ typedef enum chat_thoughts {
     CHAT_THOUGHTS_OF_LAST, /* those behind the last question stay */
     CHAT_THOUGHTS_CUT, /* none: of an answer stays what stands behind the last </think>, as it is */
     CHAT_THOUGHTS_NEVER, /* it does not think, whatever its template has */
+    CHAT_THOUGHTS_EMPTY, /* none, and an empty one in front of what an answer says: without white space around it */
+    CHAT_THOUGHTS_ANSWERED, /* those of the last message stay; of others what they call their answer, if they do */
 } chat_thoughts;
 
 /* A system's turn that says nothing. */
@@ -56,7 +68,11 @@ typedef struct chat_template {
     chat_thoughts thoughts;
     const char *before[OMM_ROLE_COUNT]; /* NULL: such a turn is written as the user's */
     const char *after[OMM_ROLE_COUNT];
-    const char *lead;           /* in front of what the assistant writes, written by it */
+    const char *lead;   /* in front of what the assistant writes, written by it */
+    const char *begins; /* in front of the conversation, whatever the file says of BOS */
+    const char *
+        asks; /* the mark that ends a user's turn and begins an answer: there in front of each that is asked for */
+    bool renews;                /* BOS in front of the user's turns, but for the first */
     const char *system_text[2]; /* around the system's text in a user turn */
     const char *stops[CHAT_STOPS_MAX];
 } chat_template;
@@ -149,12 +165,20 @@ typedef struct tools_form {
 /* chat_announce.c: the model is one of these, if it has all marks.  Its spoken ones are from now on tokens that text may have. */
 void tools_take_form(omm_tokenizer *t, const tools_form *form);
 
+/* chat_parts.c: how texts of one message are joined.  Errors: NOMEM. */
+OMM_CHECKED omm_err parts_recognise(omm_tokenizer *t, omm_bytes jinja);
+
 /* thinking.c: what the template of a known family says, and a thought without a word as it has it; empty: the model does
  * not think. */
 void thinking_recognise(omm_tokenizer *t, omm_bytes jinja);
 omm_bytes thinking_none(const omm_tokenizer *tokenizer);
 /* Of an answer what stands behind its last </think>, as it is. */
 omm_bytes thinking_cut(omm_bytes text);
+/* The same without white space around it, where there is one. */
+omm_bytes thinking_cut_clean(omm_bytes text);
+/* What stands behind the last <answer>, without </answer> at its end and white space around it; else all of it. */
+omm_bytes thinking_answer(omm_bytes text);
+bool thinking_is_open(omm_bytes text); /* it begins with a thought, behind white space */
 /* chat_announce.c: the same of tools.  Errors: NOMEM, FORMAT (keys of another type). */
 OMM_CHECKED omm_err announce_recognise(omm_tokenizer *t, const omm_gguf *g, omm_bytes jinja);
 /* chat_llama.c: of a Llama 3.  Errors: NOMEM. */
@@ -166,6 +190,12 @@ void mistral_recognise(omm_tokenizer *t, const struct jinja_parts *parts);
 OMM_CHECKED omm_err granite_recognise(omm_tokenizer *t, const struct jinja_parts *parts);
 void phi_recognise(omm_tokenizer *t, const struct jinja_parts *parts);
 void phi3_recognise(omm_tokenizer *t, const struct jinja_parts *parts); /* its empty system turns */
+/* chat_exaone.c: are these turns EXAONE 4.0's?  parts: all of them.  And of those how tools are announced.  Errors: NOMEM. */
+bool exaone_is(const struct jinja_parts *parts);
+OMM_CHECKED omm_err exaone_recognise(omm_tokenizer *t, const struct jinja_parts *parts);
+/* chat_ernie.c, chat_hunyuan.c: the same of turns; of the smaller ones, or the largest. */
+bool ernie_is(const struct jinja_parts *parts);
+bool hunyuan_is(const struct jinja_parts *parts, omm_chat_format format);
 /* chat_smollm.c: its first turn, tools, and none of plain ChatML.  Errors: NOMEM. */
 OMM_CHECKED omm_err smollm_recognise(omm_tokenizer *t, const struct jinja_parts *parts);
 /* Do answers of this conversation have no thoughts?  `system`: its first turn's, without data where that is another's. */

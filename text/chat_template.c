@@ -17,6 +17,8 @@
 #define SEP(role) "<|im_start|>" role "<|im_sep|>"
 #define ROLE(role) "<|start_of_role|>" role "<|end_of_role|>"
 #define WIDE(role) "<\xef\xbd\x9c" role "\xef\xbd\x9c>"
+#define BARS(role) "[|" role "|]\n"
+#define BARS_END "[|endofturn|]\n"
 
 /* Per role: system, user, assistant, tool. */
 const chat_template chat_templates[OMM_CHAT_FORMAT_COUNT] = {
@@ -95,6 +97,27 @@ const chat_template chat_templates[OMM_CHAT_FORMAT_COUNT] = {
         .name = "deepseek", .marks = {WIDE("User"), WIDE("Assistant")}, .bos = CHAT_BOS_FIRST,
         .system = CHAT_SYSTEM_FRONT, .thoughts = CHAT_THOUGHTS_CUT,
         .before = {"", WIDE("User"), WIDE("Assistant")}, .after = {"", "", CHAT_EOS}},
+    [OMM_CHAT_EXAONE] = {
+        .name = "exaone",
+        .marks = {"[|system|]", "[|user|]", "[|assistant|]", "[|tool|]", "[|endofturn|]"},
+        .thoughts = CHAT_THOUGHTS_EMPTY,
+        .before = {BARS("system"), BARS("user"), BARS("assistant"), BARS("tool")},
+        .after = {BARS_END, BARS_END, BARS_END, BARS_END}},
+    [OMM_CHAT_ERNIE] = { /* roles are text, and so are marks where a line begins with them */
+        .name = "ernie",
+        .marks = {"<|begin_of_sentence|>", "<|end_of_sentence|>", "\nUser: ", "\nAssistant: "},
+        .begins = "<|begin_of_sentence|>", .before = {"", "User: ", "Assistant: "},
+        .after = {"\n", "\n", "<|end_of_sentence|>"}},
+    [OMM_CHAT_HUNYUAN] = {
+        .name = "hunyuan", .marks = {HUNYUAN_SYSTEM, HUNYUAN_USER, HUNYUAN_ASSISTANT},
+        .bos = CHAT_BOS_FIRST, .system = CHAT_SYSTEM_FRONT, .thoughts = CHAT_THOUGHTS_ANSWERED,
+        .before = {"", HUNYUAN_USER, ""}, .after = {HUNYUAN_SYSTEM, HUNYUAN_ASSISTANT, CHAT_EOS},
+        .asks = HUNYUAN_ASSISTANT},
+    [OMM_CHAT_HUNYUAN_7B] = {
+        .name = "hunyuan-7b", .marks = {HUNYUAN_7B_SYSTEM, HUNYUAN_7B_ASKED},
+        .bos = CHAT_BOS_FIRST, .system = CHAT_SYSTEM_FRONT, .thoughts = CHAT_THOUGHTS_ANSWERED,
+        .before = {"", "", ""}, .after = {HUNYUAN_7B_SYSTEM, HUNYUAN_7B_ASKED, CHAT_EOS},
+        .asks = HUNYUAN_7B_ASKED, .renews = true},
     [OMM_CHAT_CHATML_TEXT] = {
         .name = "chatml-text", .marks = {"<|im_start|>", "<|im_end|>"}, .text_marks = true,
         .before = {IM("system"), IM("user"), IM("assistant"), IM("tool")},
@@ -119,6 +142,10 @@ static const struct {
     {{"<|assistant|>", "<|user|>"}, {"[gMASK]", "<|end|>"}, OMM_CHAT_TULU},
     {{"<|start_of_role|>", "<|end_of_role|>"}, {NULL}, OMM_CHAT_GRANITE},
     {{WIDE("User"), WIDE("Assistant")}, {NULL}, OMM_CHAT_DEEPSEEK},
+    {{"[|user|]", "[|tool|]", "[|endofturn|]"}, {NULL}, OMM_CHAT_EXAONE},
+    {{"User: ", "Assistant: ", "<|end_of_sentence|>"}, {NULL}, OMM_CHAT_ERNIE},
+    {{HUNYUAN_USER, HUNYUAN_ASSISTANT, HUNYUAN_SYSTEM}, {NULL}, OMM_CHAT_HUNYUAN},
+    {{HUNYUAN_7B_SYSTEM, HUNYUAN_7B_ASKED}, {NULL}, OMM_CHAT_HUNYUAN_7B},
 };
 /* clang-format on */
 
@@ -235,6 +262,22 @@ static bool is_granite(const jinja_parts *p) {
            (has_granite_turn(p, "user") && has_granite_turn(p, "assistant"));
 }
 
+/* Families of which parts are looked at. */
+static bool is_compared(omm_chat_format format) {
+    return format == OMM_CHAT_TULU || format == OMM_CHAT_GRANITE || format == OMM_CHAT_EXAONE ||
+           format == OMM_CHAT_ERNIE || format == OMM_CHAT_HUNYUAN || format == OMM_CHAT_HUNYUAN_7B;
+}
+
+static bool has_parts(omm_chat_format format, const jinja_parts *p, omm_bytes jinja) {
+    switch (format) {
+    case OMM_CHAT_TULU: return is_tulu(p, jinja);
+    case OMM_CHAT_GRANITE: return is_granite(p);
+    case OMM_CHAT_EXAONE: return exaone_is(p);
+    case OMM_CHAT_ERNIE: return ernie_is(p);
+    default: return hunyuan_is(p, format);
+    }
+}
+
 /* What marks alone do not tell. */
 static omm_err has_turns(bool *out, omm_chat_format format, omm_bytes jinja) {
     jinja_parts parts;
@@ -242,9 +285,10 @@ static omm_err has_turns(bool *out, omm_chat_format format, omm_bytes jinja) {
            : format == OMM_CHAT_LLAMA3 ? has_empty_line(jinja)
                                        : true;
     if (format == OMM_CHAT_CHATML) return chat_is_chatml(out, jinja);
-    if (format != OMM_CHAT_TULU && format != OMM_CHAT_GRANITE) return OMM_OK;
-    const omm_err err = jinja_parts_read(&parts, jinja);
-    if (err == OMM_OK) *out = format == OMM_CHAT_TULU ? is_tulu(&parts, jinja) : is_granite(&parts);
+    if (!is_compared(format)) return OMM_OK;
+    const omm_err err = format == OMM_CHAT_EXAONE ? jinja_parts_read_all(&parts, jinja)
+                                                  : jinja_parts_read(&parts, jinja);
+    if (err == OMM_OK) *out = has_parts(format, &parts, jinja);
     jinja_parts_fini(&parts);
     return err;
 }
@@ -279,6 +323,17 @@ static void keep_beginning(omm_tokenizer *t, omm_bytes jinja) {
     t->chat_found[size] = 0;
 }
 
+/* The mark that closes an answer ends it, whatever the file says. */
+static void mark_answer_end(omm_tokenizer *t) {
+    const chat_template *c = &chat_templates[t->chat];
+    for (size_t i = 0; i < CHAT_MARKS_MAX && c->marks[i]; i++) {
+        const uint32_t id = omm_tokenizer_special(t, c->marks[i]);
+        if (jinja_starts_with(omm_bytes_str(c->after[OMM_ROLE_ASSISTANT]), c->marks[i]) &&
+            id != OMM_TOKEN_NONE)
+            t->flags[id] |= TOKEN_IS_END;
+    }
+}
+
 /* live: of the template what is there to run. */
 static omm_err find_format(omm_tokenizer *t, omm_bytes live) {
     for (size_t i = 0; i < sizeof s_rules / sizeof s_rules[0] && !t->chat_known; i++) {
@@ -305,6 +360,8 @@ omm_err chat_recognise(omm_tokenizer *t, const omm_gguf *g) {
         keep_beginning(t, jinja);
         return OMM_OK;
     }
+    mark_answer_end(t);
+    OMM_TRY(parts_recognise(t, jinja));
     if (chat_templates[t->chat].thoughts != CHAT_THOUGHTS_NEVER) thinking_recognise(t, jinja);
     return announce_recognise(t, g, jinja);
 }

@@ -45,8 +45,9 @@ static bool is_spoken(const tools_form *form, const char *mark) {
     return false;
 }
 
-/* A command that decides which marks there are (chat_smollm.c) is kept. */
+/* A command that decides which marks there are (chat_smollm.c) is kept, and that there is nothing. */
 static omm_bytes harmless_like(omm_bytes content) {
+    if (content.size == 0) return content;
     return omm_bytes_str(chat_find(content, "/system_override") ? "/system_override" : "x");
 }
 
@@ -117,7 +118,8 @@ static void render(const omm_tokenizer *t, const omm_message *messages, size_t c
     omm_prompt p;
     omm_prompt_init(&p, TOKENS_MAX);
     omm_err err = omm_chat_render(&p, t, messages, count, OMM_CHAT_ANSWER);
-    const bool quotes = t->tools.quoted && err == OMM_ERR_FORMAT; /* what is not UTF-8 */
+    /* what is not UTF-8 */
+    const bool quotes = (t->tools.quoted || t->tools.result) && err == OMM_ERR_FORMAT;
     OMM_ASSERT(err == OMM_OK || err == OMM_ERR_UNSUPPORTED || err == OMM_ERR_TOO_BIG || quotes);
     if (err == OMM_OK)
         compare(t, &p, messages, count);
@@ -127,14 +129,15 @@ static void render(const omm_tokenizer *t, const omm_message *messages, size_t c
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const char *const marks[6][6] = {
+    static const char *const marks[7][6] = {
         {"<|im_start|>", "<|im_end|>", "<|im_sep|>", "<start_of_turn>", "<end_of_turn>"},
         {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
         {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"},
         {"[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"},
         {"<\xef\xbd\x9cUser\xef\xbd\x9c>", "<\xef\xbd\x9c"
                                            "Assistant\xef\xbd\x9c>"},
-        {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"}};
+        {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"},
+        {"[|system|]", "[|user|]", "[|assistant|]", "[|tool|]", "[|endofturn|]"}};
     if (size < 2) return 0;
     const uint8_t *end = memchr(data + 1, 0, size - 1);
     char jinja[JINJA_MAX];
@@ -148,13 +151,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                       .mark_type = data[0] >> 3 & 1 ? TOKEN_USER : TOKEN_CONTROL,
                       .no_bytes = data[0] >> 4 & 1,
                       .jinja = jinja};
-    static const char *const more[6][10] = {
+    static const char *const more[7][10] = {
         [2] = {"<|tool|>", "<|/tool|>", "<|tool_call|>", "<|/tool_call|>"},
         [3] = {"[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]", "[TOOL_RESULTS]",
                "[/TOOL_RESULTS]", "[ARGS]", "[CALL_ID]", "[TOOL_CONTENT]"},
-        [5] = {"<|tool_call|>", "<tool_call>", "</tool_call>"}};
-    if (data[0] >> 5 < 6) memcpy(r.marks, marks[data[0] >> 5], sizeof r.marks);
-    if (data[0] >> 5 < 6) memcpy(r.more, more[data[0] >> 5], sizeof r.more);
+        [5] = {"<|tool_call|>", "<tool_call>", "</tool_call>"},
+        [6] = {"<|begin_of_sentence|>", "<|end_of_sentence|>", HUNYUAN_SYSTEM, HUNYUAN_USER,
+               HUNYUAN_ASSISTANT, HUNYUAN_7B_SYSTEM, HUNYUAN_7B_ASKED, "<tool_result>"}};
+    if (data[0] >> 5 < 7) memcpy(r.marks, marks[data[0] >> 5], sizeof r.marks);
+    if (data[0] >> 5 < 7) memcpy(r.more, more[data[0] >> 5], sizeof r.more);
     omm_message messages[MESSAGES_MAX];
     size_t used = jinja_size + 2 < size ? jinja_size + 2 : size;
     size_t count = read_messages(messages, data + used, size - used);

@@ -318,7 +318,7 @@ static omm_err parse_own(omm_chat_reply *reply, omm_bytes text, omm_calls_form f
 
 static omm_err parse(omm_chat_reply *reply, omm_bytes text, omm_calls_form form,
                      omm_chat_named named, const void *ud) {
-    if (form == OMM_CALLS_MARKED) return parse_marked(reply, text);
+    if (calls_style_of(form)->kind == CALLS_EACH) return parse_marked(reply, text);
     return form == OMM_CALLS_BARE ? parse_bare(reply, text, named, ud)
                                   : parse_own(reply, text, form);
 }

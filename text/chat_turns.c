@@ -201,9 +201,9 @@ static omm_err read_role(omm_chat_turns *t, omm_role *role, const json_t *messag
                index, name);
 }
 
-/* Parts of text, one after the other. */
+/* Parts of text, as the model's template joins them. */
 static omm_err join_parts(omm_chat_turns *t, omm_bytes *out, size_t *from, const json_t *parts,
-                          size_t index) {
+                          omm_role role, size_t index) {
     *from = t->texts.size;
     for (size_t i = 0; i < json_array_size(parts); i++) {
         const json_t *part = json_array_get(parts, i);
@@ -214,7 +214,7 @@ static omm_err join_parts(omm_chat_turns *t, omm_bytes *out, size_t *from, const
         if (!known || !json_is_string(text))
             return BAD(t, CONTENT, "message %zu: content part of type '%.32s'; accepted: text",
                        index, type ? type : "");
-        OMM_TRY(omm_buf_append(&t->texts, json_string_value(text), json_string_length(text)));
+        OMM_TRY(omm_chat_join(&t->texts, *from, t->tokenizer, role, text_of(text)));
     }
     *out = omm_bytes_of(t->texts.data + *from, t->texts.size - *from);
     return OMM_OK;
@@ -295,7 +295,7 @@ static omm_err read_message(omm_chat_turns *t, size_t at, const json_t *message,
     size_t from = 0;
     t->spans[at] = (struct omm_chat_span){.calls = has_calls};
     if (json_is_string(content)) text = text_of(content);
-    if (json_is_array(content)) OMM_TRY(join_parts(t, &text, &from, content, index));
+    if (json_is_array(content)) OMM_TRY(join_parts(t, &text, &from, content, *role, index));
     t->spans[at].view = text;
     const bool says = text.size > 0;
     if (json_is_array(content)) set_made(t, at, from);

@@ -138,6 +138,8 @@ static void test_begun(void) {
         {OMM_CALLS_PHI4, T "[{\"name\":", " \"bare\", \"arguments\": {}}]<|/tool_call|>", "x"},
         {OMM_CALLS_MISTRAL_ARGS, M, "bare[ARGS]{}", "x"},
         {OMM_CALLS_MISTRAL_IDS, M "timer[ARGS]", "{\"minutes\": 90}", "[CALL_ID]"},
+        {OMM_CALLS_EXAONE, OMM_CHAT_CALL_OPENS "{\"name\":",
+         " \"bare\", \"arguments\": {}}" OMM_CHAT_CALL_CLOSES, "x"},
     };
     tools t;
     char text[256];

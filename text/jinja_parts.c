@@ -14,6 +14,7 @@ typedef struct reader {
     omm_bytes jinja; /* with plain line ends */
     size_t at;
     unsigned hidden; /* macros and their like around here: what they have is left out */
+    bool all;        /* but not of macros */
     omm_buf scratch;
 } reader;
 
@@ -302,8 +303,9 @@ static bool assigns(omm_bytes set) {
     return has_at(set, at, "=");
 }
 
-/* *hides: +1 where it begins what is left out, -1 where it ends. */
-static bool find_statement(int *hides, omm_bytes text) {
+/* *hides: +1 where it begins what is left out, -1 where it ends.  all: nothing of a macro is left out. */
+static bool find_statement(int *hides, omm_bytes text, bool all) {
+    static const char *const of_all[] = {"macro", "endmacro", "break", "continue"};
     static const struct {
         const char *word;
         int hides;
@@ -313,8 +315,12 @@ static bool find_statement(int *hides, omm_bytes text) {
                  {"filter", 1}, {"endfilter", -1}, {"set", 0},        {"endset", -1}};
     size_t size = 0;
     while (size < text.size && jinja_is_word(text.data[size])) size++;
+    const omm_bytes word = omm_bytes_of(text.data, size);
+    *hides = 0;
+    for (size_t i = 0; all && i < sizeof of_all / sizeof *of_all; i++)
+        if (omm_bytes_equal(word, omm_bytes_str(of_all[i]))) return true;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (!omm_bytes_equal(omm_bytes_of(text.data, size), omm_bytes_str(known[i].word))) continue;
+        if (!omm_bytes_equal(word, omm_bytes_str(known[i].word))) continue;
         *hides = strcmp(known[i].word, "set") == 0 ? !assigns(text) : known[i].hides;
         return true;
     }
@@ -323,7 +329,7 @@ static bool find_statement(int *hides, omm_bytes text) {
 
 static omm_err put_statement(reader *r, omm_bytes text) {
     int hides = 0;
-    if (!find_statement(&hides, text)) return UNREADABLE("a statement that is not known");
+    if (!find_statement(&hides, text, r->all)) return UNREADABLE("a statement that is not known");
     if (hides < 0 && r->hidden == 0) return UNREADABLE("an end of nothing");
     if (hides >= 0) OMM_TRY(push(r, JINJA_BLOCK, text));
     r->hidden += (unsigned)hides;
@@ -370,9 +376,9 @@ static omm_err read_all(reader *r) {
     return r->hidden > 0 ? UNREADABLE("a statement without an end") : OMM_OK;
 }
 
-omm_err jinja_parts_read(jinja_parts *out, omm_bytes jinja) {
+static omm_err read_parts(jinja_parts *out, omm_bytes jinja, bool all) {
     omm_buf lines;
-    reader r = {.out = out};
+    reader r = {.out = out, .all = all};
     omm_buf_init(&lines, JINJA_BYTES_MAX);
     omm_buf_init(&r.scratch, JINJA_BYTES_MAX);
     omm_buf_init(&out->text, JINJA_BYTES_MAX);
@@ -387,6 +393,14 @@ omm_err jinja_parts_read(jinja_parts *out, omm_bytes jinja) {
     omm_buf_fini(&lines);
     omm_buf_fini(&r.scratch);
     return err == OMM_ERR_FORMAT || err == OMM_ERR_TOO_BIG ? OMM_OK : err;
+}
+
+omm_err jinja_parts_read(jinja_parts *out, omm_bytes jinja) {
+    return read_parts(out, jinja, false);
+}
+
+omm_err jinja_parts_read_all(jinja_parts *out, omm_bytes jinja) {
+    return read_parts(out, jinja, true);
 }
 
 void jinja_parts_fini(jinja_parts *parts) {

@@ -37,6 +37,9 @@ typedef struct jinja_parts {
  * for, set, generation and those above (break is one), or with white space to go that may be
  * Unicode's.  `out` is initialised in any case.  Errors: NOMEM. */
 OMM_CHECKED omm_err jinja_parts_read(jinja_parts *out, omm_bytes jinja);
+/* The same for whoever compares all of it, part by part: what macros have in them stands there, too, before a BLOCK
+ * `endmacro`, and break and continue are BLOCKs.  Errors: NOMEM. */
+OMM_CHECKED omm_err jinja_parts_read_all(jinja_parts *out, omm_bytes jinja);
 void jinja_parts_fini(jinja_parts *parts);
 
 static inline bool jinja_is(const jinja_parts *parts, size_t at, jinja_kind kind) {

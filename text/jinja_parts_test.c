@@ -5,13 +5,14 @@
 #include "omm_test.h"
 
 /* Parts as T(...), O(...) and B(...); "" where there are none. */
-static void write_parts(omm_buf *out, const char *jinja, size_t size) {
+static void write_parts(omm_buf *out, const char *jinja, size_t size, bool all) {
     jinja_parts p;
-    CHECK_OK(jinja_parts_read(&p, omm_bytes_of(jinja, size)));
+    const omm_bytes text = omm_bytes_of(jinja, size);
+    CHECK_OK(all ? jinja_parts_read_all(&p, text) : jinja_parts_read(&p, text));
     for (size_t i = 0; i < p.count; i++) {
-        const omm_bytes text = jinja_text(&p, i);
+        const omm_bytes part = jinja_text(&p, i);
         CHECK_OK(omm_buf_printf(out, "%c(", "TOB"[p.list[i].kind]));
-        CHECK_OK(omm_buf_append(out, text.data, text.size));
+        CHECK_OK(omm_buf_append(out, part.data, part.size));
         CHECK_OK(omm_buf_append(out, ")", 1));
     }
     CHECK(!jinja_is(&p, p.count, JINJA_TEXT));
@@ -19,15 +20,23 @@ static void write_parts(omm_buf *out, const char *jinja, size_t size) {
     jinja_parts_fini(&p);
 }
 
-static void reads(const char *jinja, const char *parts) {
+static void reads_so(const char *jinja, const char *parts, bool all) {
     omm_buf out;
     omm_buf_init(&out, JINJA_BYTES_MAX);
-    write_parts(&out, jinja, strlen(jinja));
+    write_parts(&out, jinja, strlen(jinja), all);
     if (!omm_bytes_equal(omm_buf_view(&out), omm_bytes_str(parts))) {
         fprintf(stderr, "%s\n  gives  %.*s\n", jinja, (int)out.size, (const char *)out.data);
         check_failed(parts, __FILE__, __LINE__);
     }
     omm_buf_fini(&out);
+}
+
+static void reads(const char *jinja, const char *parts) {
+    reads_so(jinja, parts, false);
+}
+
+static void reads_all(const char *jinja, const char *parts) {
+    reads_so(jinja, parts, true);
 }
 
 static void test_space(void) {
@@ -137,6 +146,18 @@ static void test_statements(void) {
     reads("a{% %}", "");
 }
 
+/* What is left out where a template is not compared as a whole. */
+static void test_all(void) {
+    reads_all("{% macro m(a='b') %}c{% set d %}e{% endset %}f{{ g }}{% endmacro %}h",
+              "B(macro m(a='b'))T(c)B(set d)T(f)O(g)B(endmacro)T(h)");
+    reads_all("{% for a in b %}{% break %}c{%- continue -%} {% endfor %}",
+              "B(for a in b)B(break)T(c)B(continue)B(endfor)");
+    reads_all("{% if x %}{% endif %}", "B(if x)B(endif)");
+    reads_all("{% call(a) b() %}c{% endcall %}d", "B(call(a)b())T(d)");
+    reads_all("a{% endcall %}", "");
+    reads_all("a{% include 'b' %}", "");
+}
+
 /* As much of it as is there, and no more. */
 static void test_unreadable(void) {
     static const char *const cut[] = {"a{{",      "a{{ b",     "a{{ b }", "a{{ 'b }}",
@@ -155,7 +176,7 @@ static void test_unreadable(void) {
     reads("\xc2\xa0{{ x }}\xc2\xa0", "T(\xc2\xa0)O(x)T(\xc2\xa0)");
     omm_buf out;
     omm_buf_init(&out, 64);
-    write_parts(&out, "a\0b{{ '\0' }}{{ \0 }}", 19);
+    write_parts(&out, "a\0b{{ '\0' }}{{ \0 }}", 19, false);
     CHECK(omm_bytes_equal(omm_buf_view(&out), omm_bytes_of("T(a\0b\0)O(\0)", 11)));
     omm_buf_fini(&out);
 }
@@ -212,6 +233,7 @@ int main(void) {
     test_outputs();
     test_spelling();
     test_statements();
+    test_all();
     test_unreadable();
     test_limits();
     test_between();

@@ -99,7 +99,7 @@ static size_t skip_space(omm_bytes text, size_t at) {
     return at;
 }
 
-static bool is_open(omm_bytes text) {
+bool thinking_is_open(omm_bytes text) {
     const size_t at = skip_space(text, 0), size = sizeof OPENS - 1;
     return text.size - at >= size && memcmp(text.data + at, OPENS, size) == 0;
 }
@@ -166,9 +166,25 @@ omm_bytes thinking_cut(omm_bytes text) {
     return rest.data ? rest : text;
 }
 
+omm_bytes thinking_cut_clean(omm_bytes text) {
+    const omm_bytes rest = behind_last(text, CLOSES);
+    return rest.data ? chat_strip(rest) : text;
+}
+
+omm_bytes thinking_answer(omm_bytes text) {
+    static const char opens[] = "<answer>", closes[] = "</answer>";
+    omm_bytes rest = behind_last(text, opens);
+    if (!rest.data) return text;
+    rest = chat_strip(rest);
+    const size_t size = sizeof closes - 1;
+    if (rest.size >= size && memcmp(rest.data + rest.size - size, closes, size) == 0)
+        rest.size -= size;
+    return chat_strip(rest);
+}
+
 omm_bytes omm_thought_leave_out(omm_bytes text) {
     omm_bytes rest = behind_last(text, CLOSES);
-    if (!rest.data) return is_open(text) ? omm_bytes_of(text.data, 0) : text;
+    if (!rest.data) return thinking_is_open(text) ? omm_bytes_of(text.data, 0) : text;
     while (rest.size > 0 && rest.data[0] == '\n') rest = omm_bytes_of(rest.data + 1, rest.size - 1);
     return rest;
 }

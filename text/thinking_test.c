@@ -2,6 +2,7 @@
  * The templates were written for this test; each has the features of its family. */
 #include "omm/thinking.h"
 
+#include "chat_internal.h"
 #include "omm/mem.h"
 #include "test_prompt.h"
 
@@ -146,6 +147,39 @@ static void test_history(void) {
     CHECK_EQ(omm_thought_leave_out(omm_bytes_of("a</think>\n\n\n", 10)).size, 0);
 }
 
+/* For the templates that clean what is left, and the tags Hunyuan puts around its answers. */
+static void test_cut(void) {
+    static const char *const cut[][2] = {
+        {"", ""},
+        {" yes\n", " yes\n"},
+        {"<think>a</think>\n yes \n", "yes"},
+        {"a</think>b</think>\x1c yes", "yes"},
+        {"<think>for ever ", "<think>for ever "},
+        {"a</think>", ""},
+    };
+    static const char *const answers[][2] = {
+        {"", ""},
+        {" yes ", " yes "},
+        {"<answer>\nyes\n</answer>", "yes"},
+        {"hm <answer>a</answer>\n<answer> yes </answer>\n", "yes"},
+        {"<answer>never closed, ever", "never closed, ever"},
+        {"<answer>yes</answer> no", "yes</answer> no"},
+        {"yes</answer>", "yes</answer>"},
+        {"<answer></answer>", ""},
+        {"<answer>", ""},
+    };
+    for (size_t i = 0; i < sizeof cut / sizeof *cut; i++)
+        CHECK(omm_bytes_equal(thinking_cut_clean(omm_bytes_str(cut[i][0])),
+                              omm_bytes_str(cut[i][1])));
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)
+        CHECK(omm_bytes_equal(thinking_answer(omm_bytes_str(answers[i][0])),
+                              omm_bytes_str(answers[i][1])));
+    CHECK(thinking_is_open(omm_bytes_str(" \n<think>a")));
+    CHECK(!thinking_is_open(omm_bytes_str("a<think>")));
+    CHECK(!thinking_is_open(omm_bytes_str("<think")));
+    CHECK(!thinking_is_open(omm_bytes_str("")));
+}
+
 /* As history has it, or not at all. */
 static void test_write(void) {
     const omm_bytes want = omm_bytes_str(THOUGHT);
@@ -220,6 +254,7 @@ static void test_written(void) {
 int main(void) {
     test_families();
     test_history();
+    test_cut();
     test_write();
     test_written();
     CHECK_EQ(omm_mem_live(), 0);

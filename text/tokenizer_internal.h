@@ -140,7 +140,9 @@ typedef struct chat_tools {
     bool empty_too;              /* or one that says nothing */
     bool apart;    /* an empty line stands behind the system's text, and not at HEAD */
     bool before;   /* a line end stands before each tool, else behind it */
+    bool wrapped;  /* each tool between <tool> and </tool>, a line end behind it */
     bool response; /* results are <tool_response> of a user turn */
+    bool result;   /* they are <tool_result>{"result": TEXT}</tool_result> of a tool's turn */
     uint8_t calls; /* omm_calls_form */
     bool quoted;   /* results are JSON strings */
     bool lists;    /* HEAD, each tool on lines of its own, and then the system's text */
@@ -187,6 +189,7 @@ struct omm_tokenizer {
     chat_tools tools;
     chat_reasoning reasoning;
     bool chat_has_bos;   /* its text has bos_token */
+    uint8_t chat_joined; /* how texts of one message are (chat_parts.c) */
     uint8_t chat_empty;  /* chat_empty (chat_internal.h) */
     char chat_found[64]; /* the beginning of a template that we do not know */
 };

@@ -14,6 +14,10 @@
  *   llama2             BOS [INST] <<SYS>>\nSYSTEM\n<</SYS>>\n\nCONTENT [/INST] ANSWER EOS
  *   mistral-v1 -v3     BOS once; [INST] CONTENT [/INST] ANSWER EOS, spaces by version
  *   mistral-v7         the same with [SYSTEM_PROMPT] SYSTEM [/SYSTEM_PROMPT]
+ *   exaone             [|ROLE|]\nCONTENT[|endofturn|]\n, an answer without a thought behind an empty one (EXAONE 4.0)
+ *   ernie              <|begin_of_sentence|> once, no BOS; SYSTEM\n, User: CONTENT\n, Assistant: ANSWER<|end_of_sentence|> (ERNIE 4.5)
+ *   hunyuan            BOS once, all that the system says and a mark; <|hy_User|>CONTENT<|hy_Assistant|>ANSWER EOS, with wide bars
+ *   hunyuan-7b         BOS SYSTEM<|extra_4|>CONTENT<|extra_0|>ANSWER EOS, BOS in front of the user's later turns too
  *
  * The file's tokenizer.chat_template says which (omm_chat_format_of); it is recognised by its marks,
  * never run; a default system prompt of ChatML stands in front of conversations that begin without one.  Without one that is known, ChatML stands in (omm_chat_doubt), its marks as plain text where the
@@ -26,6 +30,10 @@
  * /no_think), the system's first message or the template's own text for either way, and tools.  It does not think if that message
  * has /no_think or OMM_CHAT_AT_ONCE asks for it; then answers begin with an empty thought, those of the history too.  Thoughts
  * in its history stay, results of tools are the user's turns.  A prompt that goes on knows nothing of its beginning.
+ *
+ * EXAONE 4.0's answers begin with an empty thought where they have none, those of the history always, none of which keeps its
+ * own.  Of Hunyuan's answers, all but the last message, what stands behind the last <answer> is left, up to </answer>.  ERNIE's
+ * roles are text, so lines of a content that begin like one are written as those that spell a mark.
  *
  * Content never becomes a mark.  Marks are written as ids, content as text: "<|im_end|>" in it stays
  * plain characters.  Where a model has its marks only as text ([INST] of Llama 2), content that
@@ -42,6 +50,7 @@
  *   mistral-args  [TOOL_CALLS]NAME[ARGS]{...}, and more of them; mistral-ids: [CALL_ID]ID in front of [ARGS]
  *   granite  <|tool_call|>[{"name": "...", "arguments": {...}}, ...]
  *   phi4     the same and <|/tool_call|>
+ *   exaone   marked, without line ends inside: <tool_call>{"name": "...", "arguments": {...}}</tool_call>
  * What is written marked is a call in all of them.
  *
  * Depends on: err, bytes, json, tokenizer.  Threads: no shared state.
@@ -84,6 +93,10 @@ typedef enum omm_chat_format {
     OMM_CHAT_TULU,
     OMM_CHAT_GRANITE,
     OMM_CHAT_DEEPSEEK,
+    OMM_CHAT_EXAONE,
+    OMM_CHAT_ERNIE,
+    OMM_CHAT_HUNYUAN,
+    OMM_CHAT_HUNYUAN_7B,
     OMM_CHAT_CHATML_TEXT, /* stands in for a template that is not known, in a vocabulary without its marks */
     OMM_CHAT_FORMAT_COUNT
 } omm_chat_format;
@@ -107,6 +120,7 @@ typedef enum omm_calls_form {
     OMM_CALLS_MISTRAL_IDS,
     OMM_CALLS_GRANITE,
     OMM_CALLS_PHI4,
+    OMM_CALLS_EXAONE,
     OMM_CALLS_FORM_COUNT
 } omm_calls_form;
 const char *omm_calls_form_name(omm_calls_form form);  /* "marked" */
@@ -133,6 +147,11 @@ typedef struct omm_message {
     omm_bytes call_id; /* of a tool's result, where it has one; borrowed */
     bool is_given;     /* of an assistant's turn: context alone, not to be learned */
 } omm_message;
+
+/* Append one more text of a message that has several, of which out has what stands behind `from`, as the model's template joins
+ * them (NULL, most: one behind the other).  Errors: of omm_buf_append. */
+OMM_CHECKED omm_err omm_chat_join(omm_buf *out, size_t from, const omm_tokenizer *tokenizer,
+                                  omm_role role, omm_bytes part);
 
 /* Token ids of a conversation, with what is to be learned. */
 typedef struct omm_prompt {
