@@ -121,8 +121,9 @@ static void steps_ms(double out[WAYS], double ratio[WAYS], size_t count, omm_act
     need(omm_group_open(&g, &s_compute, &s_model, &o));
     double ms[WAYS][STEP_REPEATS], times[WAYS][STEP_REPEATS];
     for (size_t i = 0; i < count; i++) need(omm_session_open_in(&s[i], g));
-    for (int r = 0; r < STEP_REPEATS; r++)
-        for (int way = 0; way < WAYS; way++) {
+    for (int r = 0; r < STEP_REPEATS; r++) {
+        for (int turn = 0; turn < WAYS; turn++) {
+            const int way = r % 2 == 0 ? turn : WAYS - 1 - turn; /* forwards and backwards */
             const omm_adapter *list[] = {adapters[way]};
             for (size_t i = 0; i < count; i++) {
                 need(omm_session_set_adapters(s[i], list, way > 0));
@@ -133,8 +134,9 @@ static void steps_ms(double out[WAYS], double ratio[WAYS], size_t count, omm_act
             const uint64_t start = now_ns();
             for (int step = 0; step < 4; step++) need(omm_group_append(g, parts, count, s_logits));
             ms[way][r] = (double)(now_ns() - start) / 4e6;
-            times[way][r] = ms[way][r] / ms[0][r];
         }
+        for (int way = 0; way < WAYS; way++) times[way][r] = ms[way][r] / ms[0][r];
+    }
     for (int way = 0; way < WAYS; way++) {
         out[way] = median_of(ms[way], STEP_REPEATS);
         ratio[way] = median_of(times[way], STEP_REPEATS);
