@@ -555,6 +555,7 @@ static void set_thinking(reader *r) {
     request *out = r->out;
     if (out->grammar || out->begun.size > 0) out->at_once = true;
     out->thinks = !out->at_once && omm_thinking_of(r->o->tokenizer) != OMM_THINKING_NONE;
+    out->wraps = !out->grammar && out->begun.size == 0 && omm_thinking_wraps(r->o->tokenizer);
     out->opened = out->thinks ? omm_thinking_opening(r->o->tokenizer) : omm_bytes_str("");
 }
 

@@ -239,12 +239,15 @@ static omm_err put_thought(omm_chat_turns *t, size_t at, omm_bytes *text, const 
     if (!json_is_string(thought))
         return BAD(t, CONTENT, "message %zu: reasoning_content is not a string", index);
     if (!t->with_thoughts || json_string_length(thought) == 0) return OMM_OK;
+    const bool wraps = t->tokenizer && omm_thinking_wraps(t->tokenizer);
     omm_buf copy;
     omm_buf_init(&copy, t->texts.bytes_max);
     omm_err err = omm_buf_append(&copy, text->data, text->size);
     const size_t from = t->texts.size;
     if (err == OMM_OK) err = omm_thought_write(&t->texts, text_of(thought));
+    if (err == OMM_OK && wraps) err = omm_buf_printf(&t->texts, "<answer>\n");
     if (err == OMM_OK) err = omm_buf_append(&t->texts, copy.data, copy.size);
+    if (err == OMM_OK && wraps) err = omm_buf_printf(&t->texts, "\n</answer>");
     omm_buf_fini(&copy);
     set_made(t, at, from);
     *text = omm_bytes_of(t->texts.data + from, t->texts.size - from);
