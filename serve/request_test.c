@@ -629,8 +629,16 @@ static const held s_held[] = {
     /* texts that end an answer may stand behind a call */
     {SERVED_MARKED, ", " TOOLS, ONE "[INST]", true, true},
     {SERVED_MARKED, ", " TOOLS, ONE "[INST]x", false, false},
-    /* parameters: none are any object, strict or not */
+    /* a function that says nothing of its parameters takes none */
     {NULL, TWO("\"parameters\": null, \"strict\": true"),
+     "<tool_call>{\"name\":\"b\",\"arguments\":{}}</tool_call>", true, true},
+    {NULL, TWO("\"parameters\": null"), "<tool_call>{\"name\":\"b\",\"arguments\":{\"", false,
+     false},
+    {NULL, TWO("\"description\": \"\""), "<tool_call>{\"name\":\"b\",\"arguments\":{}}</tool_call>",
+     true, true},
+    {NULL, TWO("\"description\": \"\""), "<tool_call>{\"name\":\"b\",\"arguments\":{\"", false,
+     false},
+    {NULL, TWO("\"parameters\": {}"),
      "<tool_call>{\"name\":\"b\",\"arguments\":{\"x\":[1]}}</tool_call>", true, true},
     {NULL, TWO("\"strict\": null"), "<tool_call>{\"name\":\"b\",\"arguments\":1", false, false},
     /* of a tool that is named all others are of no matter */
