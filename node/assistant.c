@@ -43,10 +43,14 @@ omm_err assistant_notice(omm_assistant *a, const char *fmt, ...) {
         a, (omm_assistant_event){.kind = OMM_ASSISTANT_NOTICE, .text = omm_bytes_str(text)});
 }
 
-/* What the speaker's turn says, without what it thought. */
+/* Where what the speaker's turn says begins, without what it thought. */
+static size_t said_at(const omm_assistant *a) {
+    return a->thought.answer < a->answer.size ? a->thought.answer : a->answer.size;
+}
+
 static omm_bytes said(const omm_assistant *a) {
-    const size_t at = a->thought.answer < a->answer.size ? a->thought.answer : a->answer.size;
-    return omm_bytes_of(a->answer.data + at, a->answer.size - at);
+    const size_t at = said_at(a);
+    return omm_bytes_of(a->answer.data + at, a->thought.end > at ? a->thought.end - at : 0);
 }
 
 static omm_err show_thought(omm_assistant *a) {
@@ -100,7 +104,7 @@ static omm_err take_piece(void *ud, omm_bytes piece) {
     omm_thought_look(&a->thought, omm_buf_view(&a->answer), false);
     const omm_bytes text = said(a);
     const size_t size = a->options.speaker.no_calls ? text.size : before_call(&a->in_call, a, text);
-    return show(a, a->answer.size - text.size + size);
+    return show(a, said_at(a) + size);
 }
 
 /* ---- Room in the context ------------------------------------------------------------------- */
@@ -185,7 +189,7 @@ static omm_err tell_sources(omm_assistant *a) {
 }
 
 static omm_err finish(omm_assistant *a, omm_speaker_stop stop) {
-    OMM_TRY(show(a, a->answer.size));
+    OMM_TRY(show(a, said_at(a) + said(a).size));
     if (stop == OMM_SPEAKER_LENGTH)
         OMM_TRY(assistant_notice(a, "the answer was cut here%s", a->options.at_length));
     if (stop == OMM_SPEAKER_CONTEXT)
@@ -216,7 +220,7 @@ static omm_err step(bool *done, omm_assistant *a) {
     omm_speaker_stop stop = OMM_SPEAKER_END;
     omm_chat_reply reply = {0};
     omm_buf_clear(&a->answer);
-    a->thought = omm_thought_init(a->options.speaker.thinks);
+    a->thought = omm_thought_init(a->options.speaker.thinks, a->options.speaker.wraps);
     a->thought_shown = a->shown = 0;
     a->in_call = false;
     OMM_TRY(a->options.speaker.reply(a->options.speaker.ud, &a->answer, &stop, a->turns.messages,

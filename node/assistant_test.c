@@ -22,7 +22,7 @@ typedef struct stage {
     char events[8192]; /* "text:...", one a line; pieces of text are joined */
     size_t events_size;
     unsigned is_in; /* 1 + kind of the last event */
-    bool thinks, no_calls;
+    bool thinks, wraps, no_calls;
     const omm_tokenizer *tokenizer;
     omm_err fail;       /* of the speaker */
     size_t interrupted; /* if > 0: after so many characters but one, of each answer */
@@ -94,6 +94,7 @@ static omm_assistant *open_assistant(stage *s, omm_notes *notes, omm_docs *docs)
                                     .reply = reply,
                                     .no_calls = s->no_calls,
                                     .thinks = s->thinks,
+                                    .wraps = s->wraps,
                                     .tokenizer = s->tokenizer,
                                     .ud = s};
     options.system = "Help.";
@@ -170,6 +171,30 @@ static void test_thoughts(void) {
     CHECK_EQ(omm_assistant_turns(a), 1);
     check_text(s.events, "thought:so\nnotice:stopped\n");
     omm_assistant_close(a);
+}
+
+/* Marks around what it answers are not shown, and hide no call. */
+static void test_wrapped(void) {
+    stage s = {.replies = {"<think>\nhm\n</think>\n<answer>\nIt is <b> you.\n</answer>",
+                           "<answer>\n<tool_call>\n{\"name\": \"calculator\", \"arguments\": "
+                           "{\"expression\": \"47*86\"}}\n</tool_call>\n</answer>",
+                           "<answer>\n4042.\n</answer>\n", "4042 </answer>"},
+               .thinks = true,
+               .wraps = true};
+    omm_assistant *a = open_assistant(&s, NULL, NULL);
+    CHECK_OK(omm_assistant_say(a, omm_bytes_str("who")));
+    CHECK_OK(omm_assistant_say(a, omm_bytes_str("What is 47 times 86?")));
+    check_text(s.events, "thought:hm\ntext:It is <b> you.\ncall:calculator 47*86\n"
+                         "result:calculator 4042\ntext:4042.\n");
+    CHECK(strstr(s.prompt, "</think>\n<answer>\nIt is <b> you.\n</answer>|") !=
+          NULL); /* to leave out is the prompt's */
+    omm_assistant_close(a);
+    s = (stage){.replies = {"<answer>\nyes\n</answer>"}, .wraps = true, .interrupted = 12};
+    play(&s, NULL, NULL, "hello");
+    check_text(s.events, "text:ye\nnotice:stopped\n");
+    s = (stage){.replies = {"<answer>\nyes\n</answer>"}};
+    play(&s, NULL, NULL, "hello");
+    check_text(s.events, "text:<answer>\nyes\n</answer>\n");
 }
 
 static void check_play(omm_notes *notes, omm_docs *docs, const char *text, const char *first,
@@ -649,6 +674,7 @@ static void test_no_memory(void) {
 int main(void) {
     test_interrupt();
     test_thoughts();
+    test_wrapped();
     test_answer();
     test_call();
     test_bare_calls();

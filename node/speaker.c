@@ -119,11 +119,15 @@ static bool thinks(const omm_model_speaker *s) {
     return !s->options.at_once && omm_thinking_of(s->tokenizer) != OMM_THINKING_NONE;
 }
 
+static bool wraps(const omm_model_speaker *s) {
+    return !s->options.grammar && omm_thinking_wraps(s->tokenizer);
+}
+
 static omm_err writing_init(writing *w, const omm_model_speaker *s) {
     size_t count = 0;
     const char *const *texts = omm_chat_stops(&count, s->tokenizer);
     w->begin = w->out->size;
-    w->thought = omm_thought_init(thinks(s));
+    w->thought = omm_thought_init(thinks(s), wraps(s));
     omm_buf_init(&w->fresh, OMM_TOKENIZER_TEXT_MAX);
     omm_stops_init(&w->stops);
     w->detok.first = true;
@@ -283,6 +287,7 @@ omm_speaker omm_model_speaker_get(omm_model_speaker *speaker) {
                          .reply = reply,
                          .no_calls = speaker->constraint != NULL,
                          .thinks = thinks(speaker),
+                         .wraps = wraps(speaker),
                          .tokenizer = speaker->tokenizer,
                          .ud = speaker};
 }

@@ -165,6 +165,24 @@ static void test_thought(base *b) {
     omm_tokenizer_close(t);
 }
 
+/* Said of the model; an answer that has to be JSON has no marks around it. */
+static void test_wraps(base *b) {
+    omm_grammar *grammar = NULL;
+    omm_model_speaker *s = NULL;
+    omm_model_speaker_options options = omm_model_speaker_options_default();
+    omm_tokenizer *t = open_under(&b->gguf, TEMPLATE_OF_WRAPPED_ANSWERS);
+    CHECK_OK(omm_grammar_open_object(&grammar));
+    for (unsigned i = 0; i < 3; i++) {
+        options.grammar = i == 1 ? grammar : NULL;
+        CHECK_OK(omm_model_speaker_open(&s, b->session, i < 2 ? t : b->tokenizer,
+                                        b->model.dims.vocab, &options));
+        CHECK_EQ(omm_model_speaker_get(s).wraps, i == 0);
+        omm_model_speaker_close(s);
+    }
+    omm_grammar_close(grammar);
+    omm_tokenizer_close(t);
+}
+
 typedef struct speaker_way {
     float temperature, top_p;
     uint32_t top_k, positions, tokens;
@@ -317,6 +335,7 @@ int main(void) {
     test_injection(&b);
     test_cache(&b);
     test_thought(&b);
+    test_wraps(&b);
     omm_session_truncate(b.session, 0);
     test_ways(&b);
     test_form(&b);

@@ -166,14 +166,16 @@ static void drop_logprobs(choice *c, size_t count) {
     for (; count > 0; count--) json_array_remove(c->logprobs, 0);
 }
 
-/* The first of them as a chat has them. */
-/* Those of the content alone: a thought has none. */
+static size_t place_of(const json_t *one, const char *name) {
+    return (size_t)json_integer_value(json_object_get(one, name));
+}
+
+/* The first of them as a chat has them: those of the content alone, a thought has none. */
 static json_t *chat_logprobs(const choice *c, size_t count) {
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++) {
         const json_t *one = json_array_get(c->logprobs, i);
-        const size_t end = (size_t)json_integer_value(json_object_get(one, "end"));
-        if (!output_is_thought(&c->output, end))
+        if (output_is_content(&c->output, place_of(one, "begin"), place_of(one, "end")))
             json_array_append(list, json_object_get(one, "entry"));
     }
     return json_pack("{s:o}", "content", list);

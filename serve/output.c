@@ -45,7 +45,7 @@ omm_err output_init(output *t, const request *r, const omm_tokenizer *tokenizer,
     *t = (output){.tokenizer = tokenizer,
                   .detok = {.first = r->is_chat && begun.size == 0},
                   .begun = begun.size,
-                  .thought = omm_thought_init(r->thinks),
+                  .thought = omm_thought_init(r->thinks, r->wraps),
                   .holds_calls = r->has_tools,
                   .has_format = r->has_format,
                   .in_call = r->begun.size > 0,
@@ -208,7 +208,7 @@ omm_err output_push(output *t, uint32_t id) {
 }
 
 /* Bytes of the content for sure: no call, nor what may become one, nor white space in front of it. */
-static size_t content_size(const output *t) {
+static size_t size_before_calls(const output *t) {
     const omm_bytes text = content_so_far(t);
     size_t size = text.size;
     const bool is_call = t->in_call && (output_calls(t) > 0 || t->finish != FINISH_STOP);
@@ -221,6 +221,13 @@ static size_t content_size(const output *t) {
         size -= omm_chat_mark_tail(text, form_of(t));
     while (size > 0 && is_space(text.data[size - 1])) size--;
     return size;
+}
+
+/* The same without the mark behind it. */
+static size_t content_size(const output *t) {
+    const size_t begin = content_begin(t), size = size_before_calls(t);
+    const size_t most = t->thought.end > begin ? t->thought.end - begin : 0;
+    return size < most ? size : most;
 }
 
 static omm_bytes next(const output *t, size_t *sent, size_t begin, size_t to) {
@@ -239,13 +246,20 @@ omm_bytes output_next(output *t) {
     return next(t, &t->sent, begin, begin + content_size(t));
 }
 
-bool output_is_thought(const output *t, size_t end) {
-    const size_t answer = t->thought.answer;
-    return answer == SIZE_MAX || (answer > 0 && t->begun + end <= answer);
+bool output_is_content(const output *t, size_t begin, size_t end) {
+    const omm_thought *is = &t->thought;
+    if (is->answer == SIZE_MAX || (is->answer > 0 && t->begun + end <= is->answer)) return false;
+    return !is->wrapped || t->finish == FINISH_NONE || t->begun + begin < is->end;
 }
 
 size_t output_settled(const output *t) {
-    if (t->finish == FINISH_NONE && t->thought.state == THOUGHT_NOT_BEGUN) return 0;
+    const omm_thought *is = &t->thought;
+    if (t->finish == FINISH_NONE && is->state == THOUGHT_NOT_BEGUN) return 0;
+    if (t->finish == FINISH_NONE && is->state == THOUGHT_UNWRAPPED && is->looked > t->begun)
+        return is->looked - t->begun;
+    if (t->finish == FINISH_NONE && is->state == THOUGHT_UNWRAPPED) return 0;
+    if (t->finish == FINISH_NONE && is->wrapped && is->state == THOUGHT_OVER)
+        return is->end - t->begun;
     if (t->finish != FINISH_NONE && !has_stopped(t)) return t->bytes;
     return t->whole.size - t->begun;
 }

@@ -66,7 +66,7 @@ omm_bytes output_call_arguments(const output *t, size_t i); /* so far, as they w
 /* What may be sent of calls now and has not been: of call *i, its name where it has not been told (else empty), and what has
  * come of its arguments; counts as sent.  False: nothing. */
 bool output_next_call(output *t, size_t *i, omm_bytes *name, omm_bytes *arguments);
-/* Of a token that ended at this byte of what tokens have come to: is it of the thought? */
-bool output_is_thought(const output *t, size_t end);
+/* Of a token with these bytes of what tokens have come to: is it neither of the thought nor of the marks of an answer? */
+bool output_is_content(const output *t, size_t begin, size_t end);
 
 #endif

@@ -154,6 +154,36 @@ static const thoughtful s_thoughtful[] = {
      0},
 };
 
+#define WRAPPED "<answer>\nYes, <b>.\n</answer>"
+/* Of models whose answers stand between marks. */
+static const thoughtful s_wrapped[] = {
+    {{"<think>\nhm\n</think>\n" WRAPPED, false, NULL, "", 100, FINISH_STOP, "Yes, <b>.", 0,
+      "Yes, <b>."},
+     true,
+     "",
+     "hm",
+     3},
+    {{WRAPPED, false, NULL, "", 100, FINISH_STOP, "Yes, <b>.", 0, "Yes, <b>."}, false, "", "", 0},
+    {{WRAPPED, true, ". A", "", 100, FINISH_STOP, "Yes, <b>.", 0, "Yes, <b>."}, false, "", "", 0},
+    {{WRAPPED, false, "</answer>", "", 100, FINISH_STOP, "Yes, <b>.\n", 0, "Yes, <b>.\n"},
+     false,
+     "",
+     "",
+     0},
+    {{"<answer>\nYes.\n" CALL, true, NULL, "", 100, FINISH_CALLS, "Yes.", 1, "Yes."},
+     true,
+     "",
+     "",
+     0},
+    {{"<answer>\n" CALL CALL, true, NULL, "", 200, FINISH_CALLS, "", 2, ""}, false, "", "", 0},
+    {{"<answer>\nIs it <tool_call>?\n</answer>\n", true, NULL, "", 100, FINISH_STOP,
+      "Is it <tool_call>?", 0, "Is it <tool_call>?"},
+     false,
+     "",
+     "",
+     0},
+};
+
 static void check_example(request *r, const served *s, const thoughtful *t) {
     const example *x = &t->x;
     char sent[2048], joined[2048];
@@ -196,7 +226,64 @@ static void test_examples(const served *s) {
         check_example(r, s, &(thoughtful){s_examples[i], false, "", "", 0});
     for (size_t i = 0; i < sizeof s_thoughtful / sizeof s_thoughtful[0]; i++)
         check_example(r, s, &s_thoughtful[i]);
+    r->wraps = true;
+    for (size_t i = 0; i < sizeof s_wrapped / sizeof s_wrapped[0]; i++)
+        check_example(r, s, &s_wrapped[i]);
     omm_free(r);
+}
+
+/* ---- which tokens are of the content --------------------------------------------------------------- */
+
+/* Bytes that each of the tokens of `text` has come to; those of the content, joined, as a whole answer's log probabilities and
+ * a stream's have them. */
+static void check_content_tokens(const served *s, const char *text, const char *want) {
+    request *r = (request *)omm_alloc(1, sizeof *r);
+    output o;
+    omm_tokens ids;
+    char whole[512], streamed[512];
+    size_t at = 0, sent = 0, ends[128], begin = 0;
+    CHECK(r != NULL);
+    r->is_chat = r->thinks = r->wraps = true;
+    omm_buf_init(&r->begun, 0);
+    omm_tokens_init(&ids, 128);
+    CHECK_OK(output_init(&o, r, s->tokenizer, 128));
+    CHECK_OK(omm_tokenizer_encode(&ids, s->tokenizer, omm_bytes_str(text), OMM_TOKENIZE_CONTINUE));
+    const size_t count = ids.count;
+    CHECK_OK(omm_tokens_push(&ids, omm_tokenizer_eos(s->tokenizer)));
+    for (size_t i = 0; i < ids.count; i++) {
+        CHECK_OK(output_push(&o, ids.ids[i]));
+        if (i < count) ends[i] = o.bytes + o.detok.pending_count;
+        for (; sent < count && sent <= i && ends[sent] <= output_settled(&o); begin = ends[sent++])
+            if (output_is_content(&o, begin, ends[sent]))
+                at += (size_t)snprintf(streamed + at, sizeof streamed - at, "%.*s",
+                                       (int)(ends[sent] - begin), text + begin);
+    }
+    streamed[at] = 0;
+    CHECK_EQ(sent, count);
+    at = begin = 0;
+    for (size_t i = 0; i < count; begin = ends[i++])
+        if (output_is_content(&o, begin, ends[i]))
+            at += (size_t)snprintf(whole + at, sizeof whole - at, "%.*s", (int)(ends[i] - begin),
+                                   text + begin);
+    whole[at] = 0;
+    if (strcmp(whole, streamed) != 0)
+        fprintf(stderr, "%s: %s, in a stream %s\n", text, whole, streamed);
+    CHECK_EQ(strcmp(whole, streamed), 0);
+    if (!strstr(whole, want)) fprintf(stderr, "%s: %s\n", text, whole);
+    CHECK(strstr(whole, want) && !strstr(whole, "answer>") && !strstr(whole, "think>"));
+    output_fini(&o);
+    omm_tokens_fini(&ids);
+    omm_buf_fini(&r->begun);
+    omm_free(r);
+}
+
+static void test_content_tokens(const served *s) {
+    check_content_tokens(s, "<think>\nhm\n</think>\n" WRAPPED, "Yes, <b>.");
+    check_content_tokens(s, WRAPPED "\n", "Yes, <b>.");
+    check_content_tokens(s, "<answer>1 </ans>2</answer>", "1 </ans>2");
+    check_content_tokens(s, "<ansatz> 1", "<ansatz> 1");
+    check_content_tokens(s, "<think>hm</think><ansatz> 1", "<ansatz> 1");
+    check_content_tokens(s, "<ans", "<ans");
 }
 
 /* ---- cut inside a call: as far as it came --------------------------------------------------------- */
@@ -628,6 +715,7 @@ int main(void) {
     served s;
     served_open(&s);
     test_examples(&s);
+    test_content_tokens(&s);
     test_cuts(&s);
     test_streamed(&s);
     test_own_stops(&s);

@@ -409,11 +409,13 @@ static bool may_be_called(const reader *r, const char *name) {
 
 _Static_assert(OMM_CHAT_TOOLS_MAX <= OMM_GRAMMAR_TOOLS_MAX, "what is announced can be held to");
 
-static bool read_tool(reader *r, omm_grammar_tool *tool, const json_t *function) {
+/* none: the schema of arguments of a function that takes none, as one is that says nothing of its parameters. */
+static bool read_tool(reader *r, omm_grammar_tool *tool, const json_t *function, json_t *none) {
     const json_t *strict = json_object_get(function, "strict");
     json_t *parameters = json_object_get(function, "parameters");
+    const bool takes_none = !parameters || json_is_null(parameters);
     *tool = (omm_grammar_tool){.name = json_string_value(json_object_get(function, "name")),
-                               .parameters = json_is_null(parameters) ? NULL : parameters,
+                               .parameters = takes_none ? none : parameters,
                                .strict = json_is_true(strict)};
     if (!strict || json_is_boolean(strict) || json_is_null(strict)) return true;
     return refuse(r, "tools", "tools: %s: strict is true or false", tool->name);
@@ -436,6 +438,16 @@ static json_t *schema_of_content(const reader *r) {
     return schema ? json_incref(schema) : json_pack("{s:s}", "type", "object");
 }
 
+static bool read_tools(reader *r, omm_grammar_calls *calls, omm_grammar_tool *list,
+                       const json_t *tools, json_t *none) {
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        omm_grammar_tool *tool = &list[calls->tool_count];
+        if (!read_tool(r, tool, omm_chat_function_at(tools, i), none)) return false;
+        calls->tool_count += may_be_called(r, tool->name);
+    }
+    return true;
+}
+
 /* A call that is begun is one of these, to its end. */
 static bool hold_to_calls(reader *r, const json_t *tools) {
     omm_grammar_tool list[OMM_CHAT_TOOLS_MAX];
@@ -445,13 +457,12 @@ static bool hold_to_calls(reader *r, const json_t *tools) {
                                .begun = omm_buf_view(&r->out->begun)};
     if (r->out->thinks) calls.thinking = omm_thinking_of(r->o->tokenizer);
     calls.stops = omm_chat_stops(&calls.stop_count, r->o->tokenizer);
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        if (!read_tool(r, &list[calls.tool_count], omm_chat_function_at(tools, i))) return false;
-        calls.tool_count += may_be_called(r, list[calls.tool_count].name);
-    }
+    json_t *none = json_pack("{s:s, s:{}}", "type", "object", "properties");
+    if (!none) return refuse_err(r, "tools", omm_raise(OMM_ERR_NOMEM, "no memory for tools"));
     calls.content = schema_of_content(r);
-    const bool ok = open_calls(r, &calls);
+    const bool ok = read_tools(r, &calls, list, tools, none) && open_calls(r, &calls);
     json_decref(calls.content);
+    json_decref(none);
     return ok;
 }
 
@@ -555,6 +566,7 @@ static void set_thinking(reader *r) {
     request *out = r->out;
     if (out->grammar || out->begun.size > 0) out->at_once = true;
     out->thinks = !out->at_once && omm_thinking_of(r->o->tokenizer) != OMM_THINKING_NONE;
+    out->wraps = !out->grammar && out->begun.size == 0 && omm_thinking_wraps(r->o->tokenizer);
     out->opened = out->thinks ? omm_thinking_opening(r->o->tokenizer) : omm_bytes_str("");
 }
 

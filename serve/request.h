@@ -48,6 +48,7 @@ typedef struct request {
     uint32_t calls_max; /* in one text */
     bool at_once;       /* a model that thinks is asked not to */
     bool thinks;        /* texts may begin with a thought */
+    bool wraps;         /* what they answer may stand between marks */
     omm_bytes opened;   /* of it, what the prompt ends with */
     omm_buf
         begun; /* a call that the answer has to begin with (tool_choice); part of the prompt's ids */

@@ -629,8 +629,16 @@ static const held s_held[] = {
     /* texts that end an answer may stand behind a call */
     {SERVED_MARKED, ", " TOOLS, ONE "[INST]", true, true},
     {SERVED_MARKED, ", " TOOLS, ONE "[INST]x", false, false},
-    /* parameters: none are any object, strict or not */
+    /* a function that says nothing of its parameters takes none */
     {NULL, TWO("\"parameters\": null, \"strict\": true"),
+     "<tool_call>{\"name\":\"b\",\"arguments\":{}}</tool_call>", true, true},
+    {NULL, TWO("\"parameters\": null"), "<tool_call>{\"name\":\"b\",\"arguments\":{\"", false,
+     false},
+    {NULL, TWO("\"description\": \"\""), "<tool_call>{\"name\":\"b\",\"arguments\":{}}</tool_call>",
+     true, true},
+    {NULL, TWO("\"description\": \"\""), "<tool_call>{\"name\":\"b\",\"arguments\":{\"", false,
+     false},
+    {NULL, TWO("\"parameters\": {}"),
      "<tool_call>{\"name\":\"b\",\"arguments\":{\"x\":[1]}}</tool_call>", true, true},
     {NULL, TWO("\"strict\": null"), "<tool_call>{\"name\":\"b\",\"arguments\":1", false, false},
     /* of a tool that is named all others are of no matter */
@@ -725,6 +733,37 @@ static void test_held(const served *s) {
     }
 }
 
+/* Marks are looked for in texts that may be any, and in no other model's. */
+static void test_wraps(const served *s) {
+    static const struct {
+        const char *more;
+        bool wraps, thinks;
+    } asked[] = {{"", true, true},
+                 {", \"reasoning_effort\": \"none\"", true, false},
+                 {", " TOOLS, true, true},
+                 {", " TOOLS ", \"tool_choice\": \"required\"", false, false},
+                 {", " SCHEMA(""), false, false},
+                 {", " TOOLS ", " SCHEMA(""), false, false}};
+    served other = *s;
+    omm_tokenizer *made = served_other_tokenizer(TEMPLATE_OF_WRAPPED_ANSWERS);
+    other.options.tokenizer = made;
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        char body[2048];
+        snprintf(body, sizeof body, "{" TURN "%s}", asked[i].more);
+        accepts(&other, true, body);
+        CHECK_EQ(s_request->wraps, asked[i].wraps);
+        CHECK_EQ(s_request->thinks, asked[i].thinks);
+        request_fini(s_request);
+        accepts(s, true, body);
+        CHECK(!s_request->wraps);
+        request_fini(s_request);
+    }
+    accepts(&other, false, "{\"prompt\": \"a\"}");
+    CHECK(!s_request->wraps);
+    request_fini(s_request);
+    omm_tokenizer_close(made);
+}
+
 /* A prompt that fills the context leaves one token, which needs no position. */
 static void test_context(const served *s) {
     omm_buf body;
@@ -778,6 +817,7 @@ int main(void) {
     test_formats(&s);
     test_tools(&s);
     test_held(&s);
+    test_wraps(&s);
     test_context(&s);
     test_memory(&s);
     omm_free(s_request);

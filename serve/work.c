@@ -289,14 +289,18 @@ static job *next_waiting(const work *w) {
     return j;
 }
 
-/* What is known of a token's likelihood, and where in the text it stands: behind `offset` characters, and there for good
- * once so many bytes of what was drawn are. */
+/* Where a token stands in the text: behind `offset` characters, and of what was drawn these bytes. */
+typedef struct place {
+    size_t begin, end, offset;
+} place;
+
+/* What is known of a token's likelihood, and its place, which is there for good once its end is. */
 static omm_err keep_logprob(const work *w, const job *j, choice *c, uint32_t id,
-                            const float *logits, size_t end, size_t offset) {
+                            const float *logits, place at) {
     json_t *entry = NULL;
     OMM_TRY(answer_logprob(&entry, &j->request, w->o, id, logits));
-    json_t *kept = json_pack("{s:o, s:I, s:I}", "entry", entry, "end", (json_int_t)end, "offset",
-                             (json_int_t)offset);
+    json_t *kept = json_pack("{s:o, s:I, s:I, s:I}", "entry", entry, "begin", (json_int_t)at.begin,
+                             "end", (json_int_t)at.end, "offset", (json_int_t)at.offset);
     if (kept && json_array_append_new(c->logprobs, kept) == 0) return OMM_OK;
     return omm_raise(OMM_ERR_NOMEM, "no memory for log probabilities");
 }
@@ -306,9 +310,9 @@ static omm_err keep_echo(const work *w, const job *j, choice *c, uint32_t index,
                          const float *logits) {
     const uint32_t id = j->request.prompts[c->index / j->request.n].ids[index];
     omm_buf fresh;
-    OMM_TRY(
-        keep_logprob(w, j, c, id, logits, 0,
-                     c->echo_characters + omm_detok_breaks(&c->echo_detok, w->o->tokenizer, id)));
+    const place at = {.offset = c->echo_characters +
+                                omm_detok_breaks(&c->echo_detok, w->o->tokenizer, id)};
+    OMM_TRY(keep_logprob(w, j, c, id, logits, at));
     omm_buf_init(&fresh, OMM_TOKENIZER_TEXT_MAX);
     const omm_err err = omm_detok_push(&fresh, &c->echo_detok, w->o->tokenizer, id, 0);
     c->echo_characters += omm_utf8_count(omm_buf_view(&fresh));
@@ -385,17 +389,18 @@ static void free_seats(work *w) {
 }
 
 static omm_err take_token(work *w, job *j, choice *c, const omm_batcher_token *token) {
-    const size_t offset = c->echo_characters + c->echo_detok.pending_count + c->output.characters +
-                          omm_detok_breaks(&c->output.detok, w->o->tokenizer, token->id);
+    place at = {.begin = c->output.bytes + c->output.detok.pending_count,
+                .offset = c->echo_characters + c->echo_detok.pending_count + c->output.characters +
+                          omm_detok_breaks(&c->output.detok, w->o->tokenizer, token->id)};
     if (c->echo_failed) return omm_raise(OMM_ERR_NOMEM, "no memory for log probabilities");
     if (j->request.draws_none) { /* it was computed for the prompt's sake */
         c->output.finish = FINISH_LENGTH;
         return j->request.stream ? answer_more(&j->out, j, c, w->o) : OMM_OK;
     }
     OMM_TRY(output_push(&c->output, token->id));
+    at.end = c->output.bytes + c->output.detok.pending_count;
     if (c->logprobs && !omm_tokenizer_is_end(w->o->tokenizer, token->id))
-        OMM_TRY(keep_logprob(w, j, c, token->id, token->logits,
-                             c->output.bytes + c->output.detok.pending_count, offset));
+        OMM_TRY(keep_logprob(w, j, c, token->id, token->logits, at));
     return j->request.stream ? answer_more(&j->out, j, c, w->o) : OMM_OK;
 }
 

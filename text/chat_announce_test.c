@@ -678,7 +678,7 @@ static void test_turns(void) {
                "Be of help.\n\n# Tools\n<tools>\n" SAY "\n</tools>\n" HOW_TEXT);
     read_first(&turns, empty, tools, NOT_SYSTEM KIND "{%- endif %}" TURNS, "Tools: say().");
     turns.tokenizer = t;
-    /* The brief form alone has a limit for the names of arguments. */
+    /* However many names its arguments have, in the brief form as well. */
     json_t *many = json_object(),
            *function = json_pack("[{s:s, s:{s:o}}]", "name", "f", "parameters", "properties", many);
     for (int i = 0; i < 40; i++) {
@@ -688,7 +688,7 @@ static void test_turns(void) {
     }
     CHECK_OK(omm_chat_turns_read(&turns, messages, function));
     turns.tokenizer = NULL;
-    CHECK_ERR(omm_chat_turns_read(&turns, messages, function), OMM_ERR_FORMAT);
+    CHECK_OK(omm_chat_turns_read(&turns, messages, function));
     json_decref(function);
     json_decref(empty);
     omm_chat_turns_fini(&turns);

@@ -4,6 +4,9 @@
 #include "omm/mem.h"
 #include "test_prompt.h"
 
+#include "omm/chat_turns.h"
+#include "omm/json.h"
+
 /* ---- templates ---------------------------------------------------------------------------------- */
 
 #define BEGIN                                                                                      \
@@ -88,6 +91,7 @@ static void check_both(const omm_message *turns, size_t count, omm_chat_ending e
         CHECK(!omm_chat_doubt(doubt, t));
         CHECK_EQ(omm_chat_format_of(t), i < 2 ? OMM_CHAT_HUNYUAN : OMM_CHAT_HUNYUAN_7B);
         CHECK_EQ(omm_thinking_of(t), OMM_THINKING_OWN);
+        CHECK(omm_thinking_wraps(t));
         CHECK(omm_chat_calls_of(t) == OMM_CALLS_MARKED && !omm_chat_announces(t));
         check_prompt(t, turns, count, ending, i < 2 ? small : large);
         omm_tokenizer_close(t);
@@ -140,6 +144,33 @@ static void test_answers(void) {
         "plain</s><s>" U7("c") "news</s>" THOUGHT "<answer>\nlast\n</answer></s>" HUNYUAN_7B_ASKED);
     check_both(turns, 2, OMM_CHAT_WHOLE, "<s>" U("a") THOUGHT "<answer>\n so \n</answer></s>",
                "<s>" U7("a") THOUGHT "<answer>\n so \n</answer></s>");
+}
+
+/* A client gives back what a thought and its answer were, without marks: of the history the answer is left, and what the last
+ * message says is as the model wrote it. */
+static void test_given_back(void) {
+    json_t *list = NULL;
+    omm_chat_turns turns;
+    CHECK_OK(omm_json_parse(
+        &list,
+        omm_bytes_str("[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+                      "\"content\": \"so\", \"reasoning_content\": \"hm\"}, {\"role\": \"user\", "
+                      "\"content\": \"b\"}, {\"role\": \"assistant\", \"content\": "
+                      "[{\"type\": \"text\", \"text\": \"last\"}], \"reasoning_content\": "
+                      "\"hm\"}]"),
+        "test"));
+    omm_tokenizer *t = open_marks(SMALL);
+    omm_chat_turns_init(&turns, 1 << 16);
+    turns.tokenizer = t;
+    turns.with_thoughts = true;
+    CHECK_OK(omm_chat_turns_read(&turns, list, NULL));
+    check_prompt(t, turns.messages, 3, OMM_CHAT_ANSWER, "<s>" U("a") "so</s>" U("b"));
+    check_prompt(t, turns.messages, 4, OMM_CHAT_ANSWER,
+                 "<s>" U("a") "so</s>" U("b") "<think>\nhm\n</think>\n\n<answer>\nlast\n</answer>"
+                                              "</s>" HUNYUAN_ASSISTANT);
+    omm_chat_turns_fini(&turns);
+    omm_tokenizer_close(t);
+    json_decref(list);
 }
 
 /* A prompt that goes on knows that the user has asked before; what is learned is the answer and its end. */
@@ -215,6 +246,7 @@ static void test_cut(void) {
 int main(void) {
     test_turns();
     test_answers();
+    test_given_back();
     test_going_on();
     test_others();
     test_cut();

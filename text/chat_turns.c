@@ -3,10 +3,7 @@
 
 #include "omm/mem.h"
 
-#include <stdio.h>
 #include <string.h>
-
-#define ARGUMENTS_BYTES 256u /* names of one tool's arguments, as they are announced */
 
 /* Where a turn's content is while they are read: what is made lies in `texts`, which may move. */
 struct omm_chat_span {
@@ -73,21 +70,17 @@ static void set_made(omm_chat_turns *t, size_t at, size_t from) {
 
 /* --- tools ----------------------------------------------------------------------------------- */
 
-static omm_err tool_arguments(omm_chat_turns *t, char *out, size_t size, const char *name,
-                              const json_t *function) {
+/* Names of a tool's arguments, as they are announced. */
+static omm_err put_arguments(omm_buf *out, const json_t *function) {
     json_t *properties = json_object_get(json_object_get(function, "parameters"), "properties");
-    size_t used = 0;
-    out[0] = 0;
+    const size_t from = out->size;
     const char *key = NULL;
     json_t *value = NULL;
     json_object_foreach(properties, key, value) {
-        const size_t need = strlen(key) + (used ? 2 : 0);
-        if (used + need + 1 > size)
-            return BAD(t, TOOLS, "tools: the names of the arguments of '%.64s' are over %zu bytes",
-                       name, size - 1);
-        used += (size_t)snprintf(out + used, size - used, "%s%s", used ? ", " : "", key);
+        if (out->size > from) OMM_TRY(omm_buf_append(out, ", ", 2));
+        OMM_TRY(omm_buf_append(out, key, strlen(key)));
     }
-    return OMM_OK;
+    return omm_buf_append(out, "", 1);
 }
 
 const json_t *omm_chat_function_at(const json_t *tools, size_t index) {
@@ -103,14 +96,20 @@ static const char *name_at(const json_t *tools, size_t i) {
 /* As the base model was taught. */
 static omm_err announce_briefly(omm_chat_turns *t, omm_bytes system, const json_t *tools) {
     omm_chat_tool list[OMM_CHAT_TOOLS_MAX] = {0};
-    char arguments[OMM_CHAT_TOOLS_MAX][ARGUMENTS_BYTES];
+    size_t from[OMM_CHAT_TOOLS_MAX];
+    omm_buf arguments; /* of one tool after the other */
     const size_t count = json_array_size(tools);
-    for (size_t i = 0; i < count; i++) {
-        list[i] = (omm_chat_tool){name_at(tools, i), arguments[i]};
-        OMM_TRY(tool_arguments(t, arguments[i], sizeof arguments[i], list[i].name,
-                               omm_chat_function_at(tools, i)));
+    omm_err err = OMM_OK;
+    omm_buf_init(&arguments, t->texts.bytes_max);
+    for (size_t i = 0; i < count && err == OMM_OK; i++) {
+        from[i] = arguments.size;
+        err = put_arguments(&arguments, omm_chat_function_at(tools, i));
     }
-    return omm_chat_system(&t->texts, system, list, count, OMM_CHAT_SIGNATURES);
+    for (size_t i = 0; i < count && err == OMM_OK; i++)
+        list[i] = (omm_chat_tool){name_at(tools, i), (const char *)arguments.data + from[i]};
+    if (err == OMM_OK) err = omm_chat_system(&t->texts, system, list, count, OMM_CHAT_SIGNATURES);
+    omm_buf_fini(&arguments);
+    return err;
 }
 
 static omm_err check_tools(omm_chat_turns *t, const json_t *tools) {
@@ -239,12 +238,15 @@ static omm_err put_thought(omm_chat_turns *t, size_t at, omm_bytes *text, const 
     if (!json_is_string(thought))
         return BAD(t, CONTENT, "message %zu: reasoning_content is not a string", index);
     if (!t->with_thoughts || json_string_length(thought) == 0) return OMM_OK;
+    const bool wraps = t->tokenizer && omm_thinking_wraps(t->tokenizer);
     omm_buf copy;
     omm_buf_init(&copy, t->texts.bytes_max);
     omm_err err = omm_buf_append(&copy, text->data, text->size);
     const size_t from = t->texts.size;
     if (err == OMM_OK) err = omm_thought_write(&t->texts, text_of(thought));
+    if (err == OMM_OK && wraps) err = omm_buf_printf(&t->texts, "<answer>\n");
     if (err == OMM_OK) err = omm_buf_append(&t->texts, copy.data, copy.size);
+    if (err == OMM_OK && wraps) err = omm_buf_printf(&t->texts, "\n</answer>");
     omm_buf_fini(&copy);
     set_made(t, at, from);
     *text = omm_bytes_of(t->texts.data + from, t->texts.size - from);

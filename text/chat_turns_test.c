@@ -37,7 +37,7 @@ static omm_err read_as(char *out, size_t size, const char *messages, const char 
 }
 
 static void says(const char *want, const char *messages, const char *tools) {
-    char got[2048];
+    char got[4096];
     CHECK_OK(read_as(got, sizeof got, messages, tools, NULL));
     if (strcmp(got, want) == 0) return;
     fprintf(stderr, "got  %s\nwant %s\n", got, want);
@@ -115,6 +115,21 @@ static void test_thoughts(void) {
     says("assistant:<think>\nso\n</think>\n\nHello\n" CALLED "|", both, NULL);
     says("user:a|assistant:b|assistant:c|", none, NULL);
     s_with_thoughts = false;
+}
+
+/* However many names its arguments have. */
+static void test_many_arguments(void) {
+    char tools[1 << 14] = "[{\"name\": \"add\", \"parameters\": {\"properties\": {";
+    char want[1 << 14] = "system:Tools: add(";
+    size_t at = strlen(tools), end = strlen(want);
+    for (unsigned i = 0; i < 100; i++) {
+        at += (size_t)snprintf(tools + at, sizeof tools - at, "%s\"argument_%u\": {}",
+                               i ? ", " : "", i);
+        end += (size_t)snprintf(want + end, sizeof want - end, "%sargument_%u", i ? ", " : "", i);
+    }
+    snprintf(tools + at, sizeof tools - at, "}}}, {\"name\": \"now\"}]");
+    snprintf(want + end, sizeof want - end, "), now().|user:x|");
+    says(want, "[{\"role\": \"user\", \"content\": \"x\"}]", tools);
 }
 
 static void refuses(omm_chat_bad want, const char *words, const char *messages, const char *tools) {
@@ -250,6 +265,7 @@ static void test_most(void) {
 
 int main(void) {
     test_turns();
+    test_many_arguments();
     test_thoughts();
     test_refused();
     test_given_back();

@@ -565,7 +565,7 @@ static size_t check_drawn(const omm_buf *written, omm_thinking thinking, size_t 
     omm_bytes text = omm_buf_view(written);
     size_t count = 0;
     if (thinking != OMM_THINKING_NONE) {
-        omm_thought thought = omm_thought_init(true);
+        omm_thought thought = omm_thought_init(true, false);
         omm_buf whole;
         omm_buf_init(&whole, 1 << 20);
         if (thinking == OMM_THINKING_OPENED) CHECK_OK(omm_buf_append(&whole, "<think>\n", 8));

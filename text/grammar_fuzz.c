@@ -69,7 +69,7 @@ static uint32_t nth_allowed(const uint32_t *allowed, uint32_t nth) {
 /* A text that has begun no call may say anything, and arguments may have a name twice. */
 static void check_calls(const omm_buf *written, bool thinks, omm_calls_form form) {
     omm_chat_reply reply = {0};
-    omm_thought thought = omm_thought_init(thinks);
+    omm_thought thought = omm_thought_init(thinks, false);
     omm_thought_look(&thought, omm_buf_view(written), true);
     if (thought.answer >= written->size) return;
     if (omm_chat_parse(&reply,

@@ -9,6 +9,8 @@
 #define OPENS "<think>"
 #define CLOSES "</think>"
 #define LINE_ENDS_MAX 2u /* behind CLOSES */
+#define WRAP_OPENS "<answer>"
+#define WRAP_CLOSES "</answer>"
 
 static omm_bytes from(omm_bytes text, const uint8_t *at) {
     return omm_bytes_of(at, (size_t)(text.data + text.size - at));
@@ -85,6 +87,10 @@ omm_bytes omm_thinking_opening(const omm_tokenizer *tokenizer) {
     return omm_bytes_str(tokenizer->thinking == OMM_THINKING_OPENED ? OPENS "\n" : "");
 }
 
+bool omm_thinking_wraps(const omm_tokenizer *tokenizer) {
+    return chat_templates[tokenizer->chat].thoughts == CHAT_THOUGHTS_ANSWERED;
+}
+
 omm_bytes thinking_none(const omm_tokenizer *tokenizer) {
     if (tokenizer->thinking == OMM_THINKING_NONE || tokenizer->thought_lines == 0)
         return omm_bytes_str("");
@@ -104,21 +110,47 @@ bool thinking_is_open(omm_bytes text) {
     return text.size - at >= size && memcmp(text.data + at, OPENS, size) == 0;
 }
 
-omm_thought omm_thought_init(bool is_thinking) {
-    omm_thought t = {.answer = SIZE_MAX};
-    if (!is_thinking) t = (omm_thought){.answer = 0, .state = THOUGHT_OVER};
-    return t;
+omm_thought omm_thought_init(bool is_thinking, bool wraps) {
+    if (is_thinking) return (omm_thought){.answer = SIZE_MAX, .wraps = wraps};
+    if (wraps) return (omm_thought){.answer = SIZE_MAX, .wraps = true, .state = THOUGHT_UNWRAPPED};
+    return (omm_thought){.answer = 0, .state = THOUGHT_OVER};
+}
+
+/* Does the text have this mark at `at`?  *may: what there is of it may become one. */
+static bool has_mark(bool *may, omm_bytes text, size_t at, const char *mark) {
+    const size_t left = text.size - at, size = strlen(mark);
+    *may = memcmp(text.data + at, mark, left < size ? left : size) == 0;
+    return *may && left >= size;
+}
+
+/* Bytes that the text ends with and a mark begins with; not all of it. */
+static size_t begun_mark(omm_bytes text, const char *mark) {
+    size_t n = strlen(mark) - 1;
+    if (n > text.size) n = text.size;
+    while (n > 0 && memcmp(text.data + text.size - n, mark, n) != 0) n--;
+    return n;
+}
+
+static size_t trim_space(omm_bytes text, size_t from, size_t to) {
+    while (to > from && chat_is_space(text.data[to - 1])) to--;
+    return to;
+}
+
+static void begin_answer(omm_thought *t, size_t at) {
+    t->answer = t->end = t->looked = at;
+    t->state = THOUGHT_OVER;
 }
 
 static void look_for_begin(omm_thought *t, omm_bytes text, bool is_over) {
-    const size_t at = skip_space(text, 0), left = text.size - at, size = sizeof OPENS - 1;
-    const bool fits = memcmp(text.data + at, OPENS, left < size ? left : size) == 0;
-    if (fits && left >= size) {
+    const size_t at = skip_space(text, 0);
+    bool may = false;
+    if (has_mark(&may, text, at, OPENS)) {
         t->state = THOUGHT_OPEN;
-        t->from = t->to = t->looked = at + size;
-    } else if (!fits || is_over) {
-        t->state = THOUGHT_OVER;
-        t->answer = 0;
+        t->from = t->to = t->looked = at + sizeof OPENS - 1;
+    } else if ((!may || is_over) && t->wraps) {
+        t->state = THOUGHT_UNWRAPPED;
+    } else if (!may || is_over) {
+        begin_answer(t, 0);
     }
 }
 
@@ -128,14 +160,10 @@ static void look_for_end(omm_thought *t, omm_bytes text, bool is_over) {
     const omm_bytes rest = omm_bytes_of(text.data + t->looked, text.size - t->looked);
     const uint8_t *at = chat_find(rest, CLOSES);
     size_t to = at ? (size_t)(at - text.data) : text.size;
-    for (size_t n = size - 1 < rest.size ? size - 1 : rest.size; !at && !is_over && n > 0; n--)
-        if (memcmp(text.data + text.size - n, CLOSES, n) == 0) {
-            to -= n;
-            break;
-        }
+    if (!at && !is_over) to -= begun_mark(rest, CLOSES);
     t->looked = at ? to + size : to;
     if (t->from == t->to) t->from = t->to = skip_space(text, t->from);
-    while (to > t->to && chat_is_space(text.data[to - 1])) to--;
+    to = trim_space(text, t->to, to);
     if (to > t->to) t->to = to;
     if (at) t->state = THOUGHT_CLOSED;
 }
@@ -143,8 +171,38 @@ static void look_for_end(omm_thought *t, omm_bytes text, bool is_over) {
 static void look_for_answer(omm_thought *t, omm_bytes text, bool is_over) {
     t->looked = skip_space(text, t->looked);
     if (t->looked == text.size && !is_over) return;
-    t->answer = t->looked;
-    t->state = THOUGHT_OVER;
+    if (t->wraps && t->state == THOUGHT_CLOSED)
+        t->state = THOUGHT_UNWRAPPED;
+    else
+        begin_answer(t, t->looked);
+}
+
+static void look_for_wrap(omm_thought *t, omm_bytes text, bool is_over) {
+    const size_t at = skip_space(text, t->looked);
+    bool may = false;
+    if (has_mark(&may, text, at, WRAP_OPENS)) {
+        t->wrapped = true;
+        t->state = THOUGHT_WRAPPED;
+        t->looked = at + sizeof WRAP_OPENS - 1;
+    } else if (!may || is_over) {
+        begin_answer(t, t->looked);
+    }
+}
+
+/* A mark ends the answer where nothing follows it but white space: what may be one, or become one, is no answer yet, nor
+ * is white space in front of that. */
+static void look_for_wrap_end(omm_thought *t, omm_bytes text, bool is_over) {
+    const size_t size = sizeof WRAP_CLOSES - 1;
+    const size_t last = trim_space(text, t->answer, text.size);
+    const omm_bytes rest = omm_bytes_of(text.data + t->answer, last - t->answer);
+    const bool ends = rest.size >= size && memcmp(text.data + last - size, WRAP_CLOSES, size) == 0;
+    if (ends)
+        t->end = trim_space(text, t->answer, last - size);
+    else if (is_over)
+        t->end = text.size;
+    else
+        t->end = trim_space(text, t->answer,
+                            last - (last == text.size ? begun_mark(rest, WRAP_CLOSES) : 0));
 }
 
 void omm_thought_look(omm_thought *thought, omm_bytes text, bool is_over) {
@@ -152,6 +210,13 @@ void omm_thought_look(omm_thought *thought, omm_bytes text, bool is_over) {
     if (thought->state == THOUGHT_NOT_BEGUN) look_for_begin(thought, text, is_over);
     if (thought->state == THOUGHT_OPEN) look_for_end(thought, text, is_over);
     if (thought->state == THOUGHT_CLOSED) look_for_answer(thought, text, is_over);
+    if (thought->state == THOUGHT_UNWRAPPED) look_for_wrap(thought, text, is_over);
+    if (thought->state == THOUGHT_WRAPPED) look_for_answer(thought, text, is_over);
+    if (thought->state != THOUGHT_OVER) return;
+    if (thought->wrapped)
+        look_for_wrap_end(thought, text, is_over);
+    else
+        thought->end = text.size;
 }
 
 omm_err omm_thought_write(omm_buf *out, omm_bytes thought) {
@@ -172,12 +237,11 @@ omm_bytes thinking_cut_clean(omm_bytes text) {
 }
 
 omm_bytes thinking_answer(omm_bytes text) {
-    static const char opens[] = "<answer>", closes[] = "</answer>";
-    omm_bytes rest = behind_last(text, opens);
+    omm_bytes rest = behind_last(text, WRAP_OPENS);
     if (!rest.data) return text;
     rest = chat_strip(rest);
-    const size_t size = sizeof closes - 1;
-    if (rest.size >= size && memcmp(rest.data + rest.size - size, closes, size) == 0)
+    const size_t size = sizeof WRAP_CLOSES - 1;
+    if (rest.size >= size && memcmp(rest.data + rest.size - size, WRAP_CLOSES, size) == 0)
         rest.size -= size;
     return chat_strip(rest);
 }

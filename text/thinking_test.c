@@ -218,9 +218,43 @@ static const written s_written[] = {
     {"a<think>b</think>", "", "a<think>b</think>"},
 };
 
-static void check_written(const written *w, size_t step) {
+/* Of who writes its answers between marks; the first ones with a thought or without one, the others without. */
+static const written s_wrapped[] = {
+    {"", "", NULL},
+    {" \n", "", " \n"},
+    {" yes \n", "", " yes \n"},
+    {"<answer>\nyes\n</answer>", "", "yes"},
+    {"\n <answer> yes </answer>\n ", "", "yes"},
+    {"<answer></answer>", "", ""},
+    {"<answer>\n \n</answer>\n", "", ""},
+    {"<answer>\n", "", ""},
+    {"<answer>yes </ans", "", "yes </ans"},
+    {"<answer>yes \n", "", "yes \n"},
+    {"<answer>a</answer> b", "", "a</answer> b"},
+    {"<answer>a </answer> </answer>", "", "a </answer>"},
+    {"<answer>a</answer></answ\n", "", "a</answer></answ\n"},
+    {"<answer> a <b> </answer", "", "a <b> </answer"},
+    {"<answer><answer>a</answer>", "", "<answer>a"},
+    {"<ans", "", "<ans"},
+    {"<answers>a</answer>", "", "<answers>a</answer>"},
+    {"a<answer>b</answer>", "", "a<answer>b</answer>"},
+    {"a</answer>", "", "a</answer>"},
+};
+static const written s_wrapped_thoughts[] = {
+    {"<think>\nhm\n</think>\n<answer>\nyes, <b>\n</answer>", "hm", "yes, <b>"},
+    {"<think>hm</think><answer>yes</answer>", "hm", "yes"},
+    {"<think>hm <answer>no</answer></think>\nyes</answer>", "hm <answer>no</answer>",
+     "yes</answer>"},
+    {"<think>hm</think>\n\n<answ", "hm", "<answ"},
+    {"<think>hm</think>\n<answer>", "hm", ""},
+    {"<think>hm</think>", "hm", ""},
+    {"<think>hm <answer>yes</answer>", "hm <answer>yes</answer>", NULL},
+    {"<answer><think>a</think></answer>", "", "<think>a</think>"},
+};
+
+static void check_written(const written *w, bool is_thinking, bool wraps, size_t step) {
     const size_t size = strlen(w->text);
-    omm_thought t = omm_thought_init(true), before;
+    omm_thought t = omm_thought_init(is_thinking, wraps), before;
     for (size_t n = 0;; n += step) {
         before = t;
         const bool is_over = n >= size;
@@ -234,20 +268,37 @@ static void check_written(const written *w, size_t step) {
         if (before.from < before.to) CHECK_EQ(t.from, before.from);
         CHECK(t.to >= before.to && t.from <= t.to && t.to <= size);
         if (before.answer != SIZE_MAX) CHECK_EQ(t.answer, before.answer);
+        if (before.answer != SIZE_MAX) CHECK(t.end >= before.end);
+        if (t.answer != SIZE_MAX) CHECK(t.answer <= t.end && t.end <= so_far);
         if (is_over) break;
     }
     const omm_bytes thought = omm_bytes_of(w->text + t.from, t.to - t.from);
     CHECK(omm_bytes_equal(thought, omm_bytes_str(w->thought)));
     CHECK_EQ(t.answer == SIZE_MAX, w->answer == NULL);
-    if (w->answer) CHECK_EQ(strcmp(w->text + t.answer, w->answer), 0);
+    if (!w->answer) return;
+    CHECK(omm_bytes_equal(omm_bytes_of(w->text + t.answer, t.end - t.answer),
+                          omm_bytes_str(w->answer)));
 }
 
 static void test_written(void) {
     for (size_t i = 0; i < sizeof s_written / sizeof *s_written; i++)
-        for (size_t step = 1; step <= 20; step++) check_written(&s_written[i], step);
-    omm_thought t = omm_thought_init(false);
-    omm_thought_look(&t, omm_bytes_str("<think>a</think>b"), true);
+        for (size_t step = 1; step <= 20; step++) {
+            check_written(&s_written[i], true, false, step);
+            check_written(&s_written[i], true, true, step); /* none has the marks */
+        }
+    for (size_t i = 0; i < sizeof s_wrapped / sizeof *s_wrapped; i++)
+        for (size_t step = 1; step <= 30; step++) {
+            check_written(&s_wrapped[i], true, true, step);
+            check_written(&s_wrapped[i], false, true, step);
+        }
+    for (size_t i = 0; i < sizeof s_wrapped_thoughts / sizeof *s_wrapped_thoughts; i++)
+        for (size_t step = 1; step <= 30; step++)
+            check_written(&s_wrapped_thoughts[i], true, true, step);
+    static const char all[] = "<think>a</think><answer>b</answer>";
+    omm_thought t = omm_thought_init(false, false);
+    omm_thought_look(&t, omm_bytes_str(all), true);
     CHECK_EQ(t.answer, 0);
+    CHECK_EQ(t.end, strlen(all));
     CHECK_EQ(t.from, t.to);
 }
 

@@ -276,7 +276,6 @@ typedef struct refusal {
 #define ONE(inside) "{\"client\": \"a\", \"messages\": [" inside "]}"
 
 #define USER_ALONE "\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}"
-#define FIFTY "12345678901234567890123456789012345678901234567890"
 
 static const refusal s_chat[] = {
     {"{\"client\": nope}", OMM_DATA_BAD_JSON,
@@ -314,9 +313,6 @@ static const refusal s_chat[] = {
      "t:2: tools: a list of tools is needed"},
     {ONE("{\"role\": \"assistant\", \"content\": \"a\", \"tool_calls\": {\"name\": \"f\"}}"),
      OMM_DATA_BAD_TOOLS, "t:2: message 0: tool_calls: a list of calls is needed"},
-    {"{\"tools\": [{\"name\": \"f\", \"parameters\": {\"properties\": {\"" FIFTY FIFTY FIFTY FIFTY
-         FIFTY "123456\": {}}}}], " USER_ALONE,
-     OMM_DATA_BAD_TOOLS, "t:2: tools: the names of the arguments of 'f' are over 255 bytes"},
 };
 
 static const refusal s_completion[] = {

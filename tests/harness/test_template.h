@@ -32,6 +32,7 @@ static const template_marks s_template_marks[] = {
       {"<|endoftext|>", "<|end_of_role|>"},
       {"<|im_end|>", "<|end_of_text|>"},
       {"<tool_call>", "<|tool_call|>"}}},
+    {"<|extra_0|>", {{"<|im_start|>", "<|extra_0|>"}, {"<|endoftext|>", "<|extra_4|>"}}},
 };
 
 /* More of them than the vocabulary has: they take the place of the last ordinary tokens. */
@@ -121,6 +122,29 @@ static inline omm_tokenizer *open_under(const omm_gguf *base, const char *jinja)
     "{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n{\"name\": \"' + tool_call.name + "    \
     "'\", \"parameters\": ' }}{{ tool_call.arguments | tojson }}{{ '}<|eot_id|>' }}"               \
     "{% endif %}{% endfor %}"
+
+/* What of a Hunyuan 7B's says of its turns; its answers stand in <answer>. */
+#define TEMPLATE_OF_WRAPPED_ANSWERS                                                                \
+    "{% for message in messages %}{% if message.role == 'system' %}{% if ns.is_first_sp %}"        \
+    "{% set ns.system_prompt = ns.system_prompt + message.content %}"                              \
+    "{% set ns.is_first_sp = false %}{% else %}"                                                   \
+    "{% set ns.system_prompt = ns.system_prompt + '\\n\\n' + message.content %}{% endif %}"        \
+    "{% endif %}{% endfor %}{{ bos_token }}{{ ns.system_prompt }}"                                 \
+    "{% if ns.system_prompt != '' or tools %}{{ '<|extra_4|>' }}{% endif %}"                       \
+    "{% for message in messages %}{% if message.role == 'user' %}{% set ns.is_tool = false %}"     \
+    "{% set ns.is_first = false %}{% set ns.is_last_user = true %}{% if ns.is_first_user %}"       \
+    "{{ message.content + '<|extra_0|>' }}{% set ns.is_first_user = false %}{% else %}"            \
+    "{{ bos_token + message.content + '<|extra_0|>' }}{% endif %}{% endif %}"                      \
+    "{% if message.role == 'assistant' and (message.tool_calls is not defined or "                 \
+    "message.tool_calls is none) %}{% set content = message.content %}"                            \
+    "{% if '<answer>' in content and not loop.last %}"                                             \
+    "{% set content = content.split('<answer>')[-1].strip('</answer>').strip() %}{% endif %}"      \
+    "{% set ns.is_last_user = false %}{% if ns.is_tool %}"                                         \
+    "{{ '</tool_responses><|extra_0|>' + content + eos_token }}{% set ns.is_tool = false %}"       \
+    "{% else %}{{ content + eos_token }}{% endif %}{% endif %}{% endfor %}"                        \
+    "{% if add_generation_prompt and not ns.is_last_user and not ns.is_tool %}"                    \
+    "{{ '<|extra_0|>' }}{% endif %}{% if enable_thinking is defined and not enable_thinking %}"    \
+    "{{ '<think>\\n\\n</think>\\n' }}{% endif %}"
 
 /* What of a Mistral's says that calls are [TOOL_CALLS]NAME[ARGS]{...}. */
 #define TEMPLATE_OF_NAMED_CALLS                                                                    \

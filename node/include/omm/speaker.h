@@ -37,6 +37,7 @@ typedef struct omm_speaker {
                      size_t count, omm_speaker_piece piece, void *piece_ud);
     bool no_calls; /* its turns have a form in which no tool can be called */
     bool thinks;   /* its turns may begin with a thought, as thinking.h has it */
+    bool wraps;    /* what they answer may stand between marks, as there */
     const omm_tokenizer
         *tokenizer; /* of the model, whose template may say how tools are announced; NULL: none */
     void *ud;
