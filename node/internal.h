@@ -100,6 +100,7 @@ struct omm_node {
     atomic_uint steps_done; /* of the training at hand */
 
     char run_id[OMM_RUN_ID_SIZE];
+    bool is_new_run;                /* that our owner named, and not the one that is kept */
     uint64_t counter, counter_kept; /* the kept one is never below what was sent */
     uint32_t duplicates;            /* refusals in a row that said it is too low */
     omm_digest poll;                /* envelope of the last one */

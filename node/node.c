@@ -46,6 +46,7 @@ static omm_err load(omm_node *node) {
             return omm_raise(OMM_ERR_CONFIG, "run_id: %s is not 32 hex digits", node->o.run_id);
         memcpy(node->run_id, node->o.run_id, OMM_RUN_ID_SIZE);
         node->rounds_seen = 0;
+        node->is_new_run = true;
     }
     OMM_TRY(node_given_restore(node));
     OMM_TRY(node_submission_restore(node));

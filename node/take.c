@@ -294,11 +294,12 @@ omm_err node_take_offer(omm_declined *declined, omm_node *node, omm_bytes envelo
     omm_arena_init(&job.arena, JOB_ARENA_BYTES);
     omm_err err = fill_job(&job, node, envelope);
     if (err == OMM_OK) err = restore_chunks(&job, node);
-    if (err == OMM_OK && strcmp(node->run_id, job.offer.run_id) != 0) {
+    if (err == OMM_OK && (node->is_new_run || strcmp(node->run_id, job.offer.run_id) != 0)) {
         err = node_keep_all(node, keep_run, job.offer.run_id);
         if (err == OMM_OK) {
             memcpy(node->run_id, job.offer.run_id, sizeof node->run_id);
             node->rounds_seen = 0;
+            node->is_new_run = false;
         }
     }
     if (err != OMM_OK) {

@@ -43,6 +43,32 @@ static void another_run(bool restart) {
     victim_close(&v);
 }
 
+/* The owner's file names another run than the one that it was in: what it has seen of it is known after the next start, too. */
+static void a_named_run(void) {
+    victim v;
+    victim_open(&v);
+    const omm_key *own = &v.p.f.coordinator_key;
+    const omm_node_limits limits = omm_node_limits_default();
+    omm_node_options options = victim_options(&v, &limits);
+    victim_offer(&v, change_run, own); /* the run before */
+    CHECK_EQ(victim_asked(&v), OMM_REQUEST_GET);
+    options.run_id = v.p.offer.run_id;
+    victim_reopen_as(&v, &options);
+    victim_offer_honest(&v);
+    victim_give_chunks(&v);
+    victim_work(&v);
+    const omm_receipt yes = victim_receipt(&v, OMM_OK);
+    victim_answer_receipt(&v, &yes, own);
+    for (int i = 0; i < 2; i++) {
+        const omm_poll poll = victim_poll(&v);
+        CHECK(poll.rounds_seen == 1 && strcmp(poll.run_id, options.run_id) == 0);
+        victim_offer_honest(&v); /* it gave to that: once more it is not trained */
+        CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
+        victim_reopen_as(&v, &options);
+    }
+    victim_close(&v);
+}
+
 #define NEEDS                                                                                      \
     64u /* of a submission; without end they are not answered (hostile_coordinator_test) */
 
@@ -542,6 +568,7 @@ static void counter_pushed_up(void) {
 int main(void) {
     another_run(false);
     another_run(true);
+    a_named_run();
     residual_over_rounds();
     false_receipts();
     chunks_asked_for_again();
