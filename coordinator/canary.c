@@ -199,11 +199,11 @@ static omm_err make_room(omm_coord *c) {
     if (!oldest)
         return omm_raise(OMM_ERR_REFUSED_FULL, "enrol: %u candidates are on probation, the most",
                          OMM_COORD_CANDIDATES_MAX);
-    OMM_TRY(canary_store_drop(w->db, &oldest->id));
-    if (oldest->state == CANARY_UPLOADING) {
+    if (oldest->state == CANARY_UPLOADING) { /* before its row: without that it has no offer */
         const omm_blob_plan plan = canary_plan(oldest);
         OMM_TRY(omm_blobs_drop_partial(w->uploads, &plan));
     }
+    OMM_TRY(canary_store_drop(w->db, &oldest->id));
     canary_forget_peer(w, oldest);
     return OMM_OK;
 }

@@ -202,8 +202,9 @@ omm_err coord_upload_go_on(omm_buf *reply, omm_coord *c, uint32_t node, omm_byte
 omm_err coord_upload_replace(omm_coord *c, uint32_t index) {
     coord_node *node = &c->nodes[index];
     omm_blob_plan old = plan_of(c, index);
-    OMM_TRY(coord_store_drop(c, c->round, &node->upload.digest));
+    /* Its row last: an upload without chunks asks for them again, one without a row has no end. */
     OMM_TRY(omm_blobs_drop_partial(c->uploads, &old));
+    OMM_TRY(coord_store_drop(c, c->round, &node->upload.digest));
     node->replaced[node->replaced_count++] = node->upload.digest;
     coord_upload_end(&node->upload);
     return OMM_OK;

@@ -325,6 +325,7 @@ omm_err node_load_checkpoint(omm_node *node) {
     if (err == OMM_OK && found && omm_bytes_equal(omm_buf_view(&offer), want))
         err = node_keep_get_large(&found, &node->job.checkpoint, node,
                                   node_checkpoint_name(&node->job));
+    if (err != OMM_OK) omm_buf_clear(&node->job.checkpoint); /* half of one is none */
     omm_buf_fini(&offer);
     return err;
 }
@@ -355,12 +356,21 @@ omm_err node_take_chunk(bool *complete, omm_node *node, const omm_reply *reply) 
     if (!is_chunk(global, reply->index, reply->data))
         return omm_raise(OMM_ERR_REFUSED_DIGEST, "chunk %u: not the bytes that the offer names",
                          reply->index);
+    const bool is_last = reply->index + 1 == global->chunk_count;
     OMM_TRY(keep_chunk(node, reply));
     OMM_TRY(omm_buf_append(&job->global, reply->data.data, reply->data.size));
+    const omm_err err = is_last ? finish_global(job) : OMM_OK;
+    if (err != OMM_OK) { /* where it is our own trouble, the same chunk is given once more */
+        job->global.size -= reply->data.size;
+        return err;
+    }
     job->next_chunk++;
-    if (job->next_chunk < global->chunk_count) return OMM_OK;
-    *complete = !node_needs_shard(job);
-    return finish_global(job);
+    *complete = is_last && !node_needs_shard(job);
+    return OMM_OK;
+}
+
+bool node_has_all(const node_job *job) {
+    return job->next_chunk >= job->offer.global.chunk_count && !node_needs_shard(job);
 }
 
 omm_err node_take_whole(bool *complete, omm_node *node, omm_bytes global) {
