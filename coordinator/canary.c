@@ -395,6 +395,7 @@ static omm_err load_peer(void *ud, const canary_peer *row) {
     canary_peer is = *row, *p = NULL;
     bool holds = true;
     is.node = coord_node_find(c, &is.id);
+    is.chunk_ms = COORD_BEFORE;
     if (w->peer_count == w->peer_max)
         return omm_raise(OMM_ERR_TOO_BIG, "canary.sqlite: over %zu peers", w->peer_max);
     OMM_TRY(add_peer(&p, w, &is));
