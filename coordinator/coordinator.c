@@ -251,7 +251,10 @@ static void gather_anew(omm_coord *c) {
 }
 
 void omm_coord_hold(uint64_t *next_deadline_ms, omm_coord *c, uint64_t now_ms, bool held) {
-    if (c->held && !held) gather_anew(c);
+    if (c->held && !held) {
+        gather_anew(c);
+        (void)!coord_store_gather_anew(c); /* else it is so until the next start alone */
+    }
     c->held = held;
     start_clock(c, now_ms);
     *next_deadline_ms = coord_next_deadline(c, now_ms);

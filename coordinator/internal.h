@@ -244,6 +244,9 @@ typedef enum coord_presence { /* the numbers are in the database */
 } coord_presence;
 OMM_CHECKED omm_err coord_store_presence(omm_coord *c, uint32_t node, coord_presence is);
 OMM_CHECKED omm_err coord_store_loss(omm_coord *c, double loss);
+/* Whoever was ready for this round is asked anew, over a restart too; so is everybody where a pause ends, and a node that comes
+ * into quarantine or out of it. */
+OMM_CHECKED omm_err coord_store_gather_anew(omm_coord *c);
 OMM_CHECKED omm_err coord_store_paused(omm_coord *c, bool paused);
 OMM_CHECKED omm_err coord_store_quarantine(omm_coord *c, size_t node, bool quarantined);
 /* Lines of the ledger, and of the evaluated states, that earlier rounds wrote. */

@@ -185,7 +185,43 @@ static void disk_is_full(bool again) {
     peer_close(&p);
 }
 
+/* ---- who is asked anew whether it is there ---- */
+
+typedef enum rest { REST_PAUSE, REST_HOLD, REST_QUARANTINE } rest;
+
+/* Who was ready before a long rest may be gone, and is not ready again because the coordinator is started anew. */
+static void ready_before_a_rest(rest why) {
+    peer p;
+    fed_options o = quiet();
+    o.accept_min = o.nodes;
+    peer_open(&p, &o);
+    peer_poll_as(&p, 0);
+    peer_poll(&p);
+    CHECK_EQ(status(&p).ready, 2);
+    fed_restart_coordinator(&p.f);
+    CHECK_EQ(status(&p).ready, 2);
+    for (int i = 0; i < 2; i++) {
+        const bool begins = i == 0;
+        if (why == REST_PAUSE)
+            CHECK_OK(omm_coord_pause(&p.f.coord_deadline_ms, p.f.coord, p.f.now_ms, begins));
+        else if (why == REST_HOLD)
+            omm_coord_hold(&p.f.coord_deadline_ms, p.f.coord, p.f.now_ms, begins);
+        else
+            CHECK_OK(quarantine(&p, PEER, begins));
+    }
+    const uint32_t left = why == REST_QUARANTINE ? 1 : 0;
+    CHECK_EQ(status(&p).ready, left);
+    fed_restart_coordinator(&p.f);
+    CHECK_EQ(status(&p).ready, left);
+    peer_poll(&p);
+    CHECK_EQ(status(&p).ready, left + 1);
+    fed_restart_coordinator(&p.f);
+    CHECK_EQ(status(&p).ready, left + 1);
+    peer_close(&p);
+}
+
 int main(void) {
+    for (rest why = REST_PAUSE; why <= REST_QUARANTINE; why++) ready_before_a_rest(why);
     for (int i = 0; i < 4; i++) no_round_waits(i & 1, i & 2);
     waits_for_the_released();
     a_dry_run();
