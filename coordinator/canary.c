@@ -199,11 +199,11 @@ static omm_err make_room(omm_coord *c) {
     if (!oldest)
         return omm_raise(OMM_ERR_REFUSED_FULL, "enrol: %u candidates are on probation, the most",
                          OMM_COORD_CANDIDATES_MAX);
-    OMM_TRY(canary_store_drop(w->db, &oldest->id));
-    if (oldest->state == CANARY_UPLOADING) {
+    if (oldest->state == CANARY_UPLOADING) { /* before its row: without that it has no offer */
         const omm_blob_plan plan = canary_plan(oldest);
         OMM_TRY(omm_blobs_drop_partial(w->uploads, &plan));
     }
+    OMM_TRY(canary_store_drop(w->db, &oldest->id));
     canary_forget_peer(w, oldest);
     return OMM_OK;
 }
@@ -395,6 +395,7 @@ static omm_err load_peer(void *ud, const canary_peer *row) {
     canary_peer is = *row, *p = NULL;
     bool holds = true;
     is.node = coord_node_find(c, &is.id);
+    is.chunk_ms = COORD_BEFORE;
     if (w->peer_count == w->peer_max)
         return omm_raise(OMM_ERR_TOO_BIG, "canary.sqlite: over %zu peers", w->peer_max);
     OMM_TRY(add_peer(&p, w, &is));

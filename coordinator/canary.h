@@ -48,7 +48,7 @@ typedef struct canary_peer {
     omm_digest offer_digest;
     omm_digest submission; /* from UPLOADING on */
     coord_upload upload;   /* UPLOADING, WAITING */
-    uint64_t chunk_ms;     /* when the last chunk came */
+    uint64_t chunk_ms;     /* when the last chunk came; COORD_BEFORE: not looked at since then */
     uint32_t replaced_count;
     char reason[OMM_COORD_REASON_MAX + 1]; /* FAILED */
 } canary_peer;

@@ -87,6 +87,7 @@ static omm_err find_place(bool *found, omm_coord *c, const canary_peer *who) {
         if (p == who || (p->node < 0) != (who->node < 0)) continue;
         if (p->state != CANARY_UPLOADING && p->state != CANARY_WAITING) continue;
         taken++;
+        if (p->chunk_ms == COORD_BEFORE) p->chunk_ms = w->now_ms;
         if (p->state == CANARY_UPLOADING && w->now_ms >= p->chunk_ms + CANARY_UPLOAD_MS) still = p;
     }
     *found = taken < OMM_COORD_CANARY_QUEUE_MAX || still;

@@ -151,11 +151,11 @@ static void start_clock(omm_coord *c, uint64_t now_ms) {
 /* Everybody else has spoken.  Where that is not enough for a round it waits, unless it stands in others' way (declined.c). */
 static bool is_all_but_dry(const omm_coord *c) {
     return c->accepted_count >= c->o.policy.accept_min &&
-           c->accepted_count + c->refused_count + coord_declined_dry(c) >= c->selected_count;
+           coord_round_done(c) + coord_declined_dry(c) >= c->selected_count;
 }
 
 static bool is_collected(const omm_coord *c, uint64_t now_ms) {
-    return c->accepted_count + c->refused_count >= c->selected_count || is_all_but_dry(c) ||
+    return coord_round_done(c) >= c->selected_count || is_all_but_dry(c) ||
            coord_round_has_enough(c) || now_ms >= coord_deadline_ms(c) ||
            coord_declined_makes_way(c, now_ms);
 }
@@ -251,7 +251,10 @@ static void gather_anew(omm_coord *c) {
 }
 
 void omm_coord_hold(uint64_t *next_deadline_ms, omm_coord *c, uint64_t now_ms, bool held) {
-    if (c->held && !held) gather_anew(c);
+    if (c->held && !held) {
+        gather_anew(c);
+        (void)!coord_store_gather_anew(c); /* else it is so until the next start alone */
+    }
     c->held = held;
     start_clock(c, now_ms);
     *next_deadline_ms = coord_next_deadline(c, now_ms);
@@ -293,19 +296,23 @@ omm_err omm_coord_quarantine(uint64_t *next_deadline_ms, omm_coord *c, uint64_t 
                          quarantined ? "already in" : "not in");
     if (!quarantined) OMM_TRY(coord_canary_release(c, node));
     OMM_TRY(coord_store_quarantine(c, node, quarantined));
+    coord_set_quarantine(next_deadline_ms, c, now_ms, node, quarantined);
+    return OMM_OK;
+}
+
+void coord_set_quarantine(uint64_t *next_deadline_ms, omm_coord *c, uint64_t now_ms, size_t node,
+                          bool quarantined) {
     c->nodes[node].quarantined = quarantined;
     c->nodes[node].ready = false;
     c->has_quorum = false;
+    coord_round_count_shut_out(c);
     omm_log_event(c->o.log, OMM_LOG_WARN, quarantined ? "node_quarantined" : "node_released",
                   OMM_LOG_INT("round", c->round), OMM_LOG_STR("node", c->o.run->nodes[node].name));
-    omm_err err = OMM_OK;
-    if (quarantined && c->state == OMM_COORD_OPEN)
-        err = coord_refuse_upload(c, node, OMM_ERR_REFUSED_NOT_SELECTED,
-                                  "round: node is in quarantine");
+    /* What it owes the round is refused.  That cannot be written, or a kill comes first: then with its next word. */
+    if (quarantined && c->state == OMM_COORD_OPEN) (void)!coord_refuse_upload(c, node);
     start_clock(c, now_ms);
     coord_round_note_quorum(c, now_ms);
     *next_deadline_ms = coord_next_deadline(c, now_ms);
-    return err;
 }
 
 void omm_coord_drain(omm_coord *c) {

@@ -59,7 +59,8 @@ void coord_declined_list(char out[DECLINED_LIST_SIZE], const omm_coord *c) {
 /* ---- dry runs ---- */
 
 static bool is_dry(const coord_node *n) {
-    return n->selected && !n->settled && !n->upload.active && n->declined == OMM_DECLINED_DRY;
+    return n->selected && !n->settled && !n->quarantined && !n->upload.active &&
+           n->declined == OMM_DECLINED_DRY;
 }
 
 uint32_t coord_declined_dry(const omm_coord *c) {
@@ -94,7 +95,7 @@ bool coord_declined_makes_way(const omm_coord *c, uint64_t now_ms) {
     if (!c->has_dry || c->accepted_count >= needed || !may_open_next(c)) return false;
     for (size_t i = 0; i < c->o.run->node_count; i++)
         dry += is_dry(&c->nodes[i]) && now_ms >= c->nodes[i].dry_until_ms;
-    return dry > 0 && c->accepted_count + c->refused_count + dry >= c->selected_count &&
+    return dry > 0 && coord_round_done(c) + dry >= c->selected_count &&
            count_waiting(c, now_ms) >= needed;
 }
 

@@ -173,9 +173,8 @@ omm_err omm_coord_revoke(uint64_t *next_deadline_ms, omm_coord *c, uint64_t now_
     (void)snprintf(c->enrol->nodes[node].revoked, sizeof c->enrol->nodes[node].revoked, "%s",
                    reason);
     c->nodes[node].revoked = true;
-    /* From here on as in quarantine; that one is not left any more. */
-    if (!c->nodes[node].quarantined)
-        return omm_coord_quarantine(next_deadline_ms, c, now_ms, node, true);
+    /* From here on as in quarantine; that one is not left any more, and every start takes it from the revocation. */
+    if (!c->nodes[node].quarantined) coord_set_quarantine(next_deadline_ms, c, now_ms, node, true);
     return OMM_OK;
 }
 

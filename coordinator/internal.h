@@ -158,7 +158,8 @@ struct omm_coord {
     uint64_t quorum_ms;
     coord_node *nodes; /* (node_max), in the order of run->nodes */
     uint32_t selected_count, accepted_count, refused_count;
-    omm_buf offer; /* envelope; empty unless OPEN or later in the round */
+    uint32_t shut_out_count; /* selected, not settled, and in quarantine since */
+    omm_buf offer;           /* envelope; empty unless OPEN or later in the round */
     omm_digest offer_digest, nonce;
     uint64_t refusals_total;
     uint32_t refusals_logged; /* in this round */
@@ -198,6 +199,9 @@ struct omm_coord {
 
 /* ---- coordinator.c ---- */
 uint64_t coord_next_deadline(const omm_coord *c, uint64_t now_ms);
+/* The node is in quarantine from now on, or not any more: that is in a database already. */
+void coord_set_quarantine(uint64_t *next_deadline_ms, omm_coord *c, uint64_t now_ms, size_t node,
+                          bool quarantined);
 
 /* ---- answer.c ---- */
 /* Well signed: by this node, or by a stranger (negative) with this key. */
@@ -240,6 +244,9 @@ typedef enum coord_presence { /* the numbers are in the database */
 } coord_presence;
 OMM_CHECKED omm_err coord_store_presence(omm_coord *c, uint32_t node, coord_presence is);
 OMM_CHECKED omm_err coord_store_loss(omm_coord *c, double loss);
+/* Whoever was ready for this round is asked anew, over a restart too; so is everybody where a pause ends, and a node that comes
+ * into quarantine or out of it. */
+OMM_CHECKED omm_err coord_store_gather_anew(omm_coord *c);
 OMM_CHECKED omm_err coord_store_paused(omm_coord *c, bool paused);
 OMM_CHECKED omm_err coord_store_quarantine(omm_coord *c, size_t node, bool quarantined);
 /* Lines of the ledger, and of the evaluated states, that earlier rounds wrote. */
@@ -300,9 +307,8 @@ OMM_CHECKED omm_err coord_reply_wait(omm_buf *reply, const omm_coord *c);
 /* ---- upload.c ---- */
 /* Uploads still open at the deadline become late refusals. */
 OMM_CHECKED omm_err coord_refuse_unfinished(omm_coord *c);
-/* The node's open upload, if it has one, becomes a refusal. */
-OMM_CHECKED omm_err coord_refuse_upload(omm_coord *c, size_t node, omm_err reason,
-                                        const char *sentence);
+/* The node is in quarantine: its open upload, if it has one, becomes a refusal. */
+OMM_CHECKED omm_err coord_refuse_upload(omm_coord *c, size_t node);
 /* Take up an announced submission again after a restart. */
 OMM_CHECKED omm_err coord_upload_restore(omm_coord *c, const coord_row *row);
 /* Take up `envelope`, whose manifest was checked and whose digest this is, in memory, instead of what was there.
@@ -434,6 +440,10 @@ void coord_round_note_quorum(omm_coord *c, uint64_t now_ms);
 uint64_t coord_round_opens_ms(const omm_coord *c);
 /* Ready nodes that open a round at once. */
 uint32_t coord_round_quorum(const omm_coord *c);
+/* Nodes of the open round that it does not wait for any more: they are settled, or nothing is taken of them. */
+uint32_t coord_round_done(const omm_coord *c);
+/* Sets shut_out_count, after what it counts has changed. */
+void coord_round_count_shut_out(omm_coord *c);
 /* Enough have come: nobody is waited for any more. */
 bool coord_round_has_enough(const omm_coord *c);
 OMM_CHECKED omm_err coord_round_open(omm_coord *c, uint64_t now_ms);

@@ -90,6 +90,18 @@ static uint32_t at_least(double x) {
     return x < 1 ? 1 : x >= OMM_SELECTED_MAX ? OMM_SELECTED_MAX : (uint32_t)ceil(x);
 }
 
+uint32_t coord_round_done(const omm_coord *c) {
+    return c->accepted_count + c->refused_count + c->shut_out_count;
+}
+
+void coord_round_count_shut_out(omm_coord *c) {
+    c->shut_out_count = 0;
+    for (size_t i = 0; i < c->o.run->node_count; i++) {
+        const coord_node *n = &c->nodes[i];
+        c->shut_out_count += n->selected && !n->settled && n->quarantined;
+    }
+}
+
 bool coord_round_has_enough(const omm_coord *c) {
     const double over = c->o.policy.over_select;
     const uint32_t select = c->o.policy.select;
@@ -178,6 +190,7 @@ static void begin_open(omm_coord *c, const omm_digest *nonce, const bool *chosen
         c->nodes[i].ready = c->nodes[i].offered = c->nodes[i].settled = false;
         if (chosen[i]) c->selected_count++;
     }
+    coord_round_count_shut_out(c);
     coord_declined_begin(c);
 }
 

@@ -84,15 +84,50 @@ omm_err coord_store_state(omm_coord *c, omm_coord_state state, uint32_t round) {
                       OMM_DB_INT(round));
 }
 
-omm_err coord_store_paused(omm_coord *c, bool paused) {
+/* Nobody of nodes[first .. last] is ready for this round any more. */
+static omm_err forget_ready(omm_coord *c, int64_t first, int64_t last) {
+    return omm_db_run(c->db,
+                      "DELETE FROM presence WHERE round = ? AND offered = ? AND node BETWEEN ? AND "
+                      "?",
+                      OMM_DB_INT(c->round), OMM_DB_INT(COORD_READY), OMM_DB_INT(first),
+                      OMM_DB_INT(last));
+}
+
+omm_err coord_store_gather_anew(omm_coord *c) {
+    return forget_ready(c, 0, INT64_MAX);
+}
+
+static omm_err set_paused(omm_coord *c, bool paused) {
     return omm_db_run(c->db, "UPDATE run SET paused = ? WHERE id = 0", OMM_DB_INT(paused));
 }
 
+static omm_err resume_body(omm_coord *c, const void *ud) {
+    (void)ud;
+    OMM_TRY(set_paused(c, false));
+    return coord_store_gather_anew(c);
+}
+
+omm_err coord_store_paused(omm_coord *c, bool paused) {
+    return paused ? set_paused(c, true) : coord_store_in_transaction(c, resume_body, NULL);
+}
+
+typedef struct quarantine_args {
+    size_t node;
+    bool quarantined;
+} quarantine_args;
+
+static omm_err quarantine_body(omm_coord *c, const void *ud) {
+    const quarantine_args *args = ud;
+    OMM_TRY(omm_db_run(c->db,
+                       args->quarantined ? "INSERT OR REPLACE INTO quarantine(node) VALUES (?)"
+                                         : "DELETE FROM quarantine WHERE node = ?",
+                       OMM_DB_INT(args->node)));
+    return forget_ready(c, (int64_t)args->node, (int64_t)args->node);
+}
+
 omm_err coord_store_quarantine(omm_coord *c, size_t node, bool quarantined) {
-    return omm_db_run(c->db,
-                      quarantined ? "INSERT OR REPLACE INTO quarantine(node) VALUES (?)"
-                                  : "DELETE FROM quarantine WHERE node = ?",
-                      OMM_DB_INT(node));
+    const quarantine_args args = {node, quarantined};
+    return coord_store_in_transaction(c, quarantine_body, &args);
 }
 
 omm_err coord_store_loss(omm_coord *c, double loss) {

@@ -294,7 +294,9 @@ omm_err coord_store_load(omm_coord *c) {
     OMM_TRY(load_nodes(c));
     OMM_TRY(coord_told_load(c));
     if (c->offer.size > 0) OMM_TRY(coord_round_restore(c));
-    return load_submissions(c);
+    OMM_TRY(load_submissions(c));
+    coord_round_count_shut_out(c);
+    return OMM_OK;
 }
 
 static void forget_nodes(omm_coord *c) {

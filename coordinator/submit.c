@@ -63,8 +63,7 @@ static omm_err check_round(attempt *a, omm_coord *c, const omm_submission *s) {
                          s->round);
     a->settles = true;
     c->peer_fresh = true;
-    if (c->nodes[node].quarantined)
-        return omm_raise(OMM_ERR_REFUSED_NOT_SELECTED, "round: node is in quarantine");
+    if (c->nodes[node].quarantined) return omm_raise(OMM_ERR_REFUSED_NOT_SELECTED, IN_QUARANTINE);
     return OMM_OK;
 }
 
@@ -147,7 +146,7 @@ static omm_err check_manifest(attempt *a, omm_coord *c, omm_bytes bytes, const o
 /* ---- what came of it ---- */
 
 static omm_err announce(omm_buf *reply, omm_coord *c, const attempt *a, const omm_digest *digest,
-                        const omm_request *request, omm_arena *arena) {
+                        const omm_request *request) {
     const coord_upload *old = &c->nodes[a->node].upload;
     const omm_submission *s = a->submission;
     if (old->active && !omm_digest_equal(&old->digest, digest))
@@ -163,7 +162,7 @@ static omm_err announce(omm_buf *reply, omm_coord *c, const attempt *a, const om
                      .canonical = s->payload.canonical};
     OMM_TRY(coord_store_put(c, &row));
     OMM_TRY(coord_upload_open(&c->nodes[a->node].upload, digest, request->envelope));
-    return coord_upload_go_on(reply, c, (uint32_t)a->node, request->data, arena);
+    return coord_upload_go_on(reply, c, (uint32_t)a->node, request->data);
 }
 
 /* The same bytes once more: the same answer, unless the node has taken a newer offer since. */
@@ -180,7 +179,7 @@ static omm_err answer_known(bool *answered, omm_buf *reply, omm_coord *c, const 
         if (!upload->active) return OMM_OK; /* the round is over, or another was announced */
         *answered = true;
         OMM_TRY(coord_upload_check_whole(&upload->submission.payload, whole));
-        return coord_upload_go_on(reply, c, (uint32_t)row.node, whole, arena);
+        return coord_upload_go_on(reply, c, (uint32_t)row.node, whole);
     }
     bool is_old = row.round < c->round;
     if (is_old && (row.node < 0 || c->nodes[row.node].offered || row.status == COORD_REJECTED))
@@ -204,7 +203,7 @@ omm_err coord_submit_answer(omm_buf *reply, omm_coord *c, const omm_request *req
     if (err ==
         OMM_OK) { /* who is on the way may have changed the payload, so this settles nothing */
         OMM_TRY(coord_upload_check_whole(&submission.payload, request->data));
-        return announce(reply, c, &a, &digest, request, arena);
+        return announce(reply, c, &a, &digest, request);
     }
     if (err == OMM_ERR_VERSION) err = OMM_ERR_REFUSED_FORMAT;
     if (!coord_is_refusal(err)) return err;

@@ -11,6 +11,7 @@
 #include "internal.h"
 
 #define SENTENCE_SIZE (OMM_SENTENCE_BYTES_MAX + 1)
+#define IN_QUARANTINE "round: node is in quarantine"
 
 /* ---- submit.c ---- */
 /* request: SUBMIT, with its payload or without.
@@ -23,8 +24,8 @@ OMM_CHECKED omm_err coord_submit_answer(omm_buf *reply, omm_coord *c, const omm_
 OMM_CHECKED omm_err coord_upload_replace(omm_coord *c, uint32_t node);
 /* Answer what is missing, or the verdict when nothing is.  whole: the payload, as the manifest has it; empty
  * where it did not come with it. */
-OMM_CHECKED omm_err coord_upload_go_on(omm_buf *reply, omm_coord *c, uint32_t node, omm_bytes whole,
-                                       omm_arena *arena);
+OMM_CHECKED omm_err coord_upload_go_on(omm_buf *reply, omm_coord *c, uint32_t node,
+                                       omm_bytes whole);
 /* Is `whole`, where there is any, the one chunk of `payload`?  Errors: REFUSED_DIGEST. */
 OMM_CHECKED omm_err coord_upload_check_whole(const omm_blob *payload, omm_bytes whole);
 /* Errors: REFUSED_DIGEST (nobody announced it), our own. */

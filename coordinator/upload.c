@@ -98,6 +98,26 @@ out:
     return err;
 }
 
+/* The node's open upload, if it has one, becomes a refusal; reply may be NULL. */
+static omm_err refuse_upload(omm_buf *reply, omm_coord *c, size_t node, omm_err reason,
+                             const char *sentence) {
+    const coord_upload *upload = &c->nodes[node].upload;
+    if (!upload->active) return OMM_OK;
+    omm_arena arena;
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+    coord_row row;
+    bool found = false;
+    omm_err err = coord_store_find(&found, &row, c, &upload->digest, &arena);
+    if (err == OMM_OK && found) {
+        row.reason = reason;
+        row.sentence = sentence;
+        row.status = COORD_REFUSED;
+        err = coord_settle(reply, c, &row);
+    }
+    omm_arena_fini(&arena);
+    return err;
+}
+
 /* All chunks are there: accept or refuse. */
 static omm_err finish_upload(omm_buf *reply, omm_coord *c, uint32_t node) {
     omm_arena arena;
@@ -135,18 +155,25 @@ static omm_err reply_need(omm_buf *reply, omm_coord *c, uint32_t node, size_t *m
     return err;
 }
 
-/* What is missing, or the verdict when nothing is. */
+/* What is missing, or the verdict when nothing is.  Who is in quarantine since it announced this, and could not be refused
+ * then, is refused now. */
 static omm_err go_on(omm_buf *reply, omm_coord *c, uint32_t node) {
     size_t missing = 0;
+    if (c->nodes[node].quarantined)
+        return refuse_upload(reply, c, node, OMM_ERR_REFUSED_NOT_SELECTED, IN_QUARANTINE);
     OMM_TRY(reply_need(reply, c, node, &missing));
     return missing > 0 ? OMM_OK : finish_upload(reply, c, node);
 }
 
 /* taken: false when the node was refused for it. */
 static omm_err put_chunk(omm_buf *reply, bool *taken, omm_coord *c, uint32_t node, uint32_t index,
-                         omm_bytes data, omm_arena *arena) {
+                         omm_bytes data) {
     omm_blob_plan plan = plan_of(c, node);
     bool complete = false;
+    if (c->nodes[node].quarantined) {
+        *taken = false;
+        return go_on(reply, c, node);
+    }
     omm_err err = omm_blobs_put_chunk(&complete, c->uploads, &plan, index, data);
     omm_crash_point(c->o.state_dir, c->o.crash_at, "mid_upload");
     *taken = err == OMM_OK;
@@ -155,14 +182,7 @@ static omm_err put_chunk(omm_buf *reply, bool *taken, omm_coord *c, uint32_t nod
     /* Every chunk is as announced, so the manifest contradicts itself: that is the node's fault. */
     char sentence[SENTENCE_SIZE];
     (void)snprintf(sentence, sizeof sentence, "%s", omm_err_sentence());
-    coord_row row;
-    bool found = false;
-    OMM_TRY(coord_store_find(&found, &row, c, &c->nodes[node].upload.digest, arena));
-    OMM_ASSERT(found);
-    row.reason = err;
-    row.sentence = sentence;
-    row.status = COORD_REFUSED;
-    return coord_settle(reply, c, &row);
+    return refuse_upload(reply, c, node, err, sentence);
 }
 
 omm_err coord_upload_check_whole(const omm_blob *payload, omm_bytes whole) {
@@ -174,18 +194,17 @@ omm_err coord_upload_check_whole(const omm_blob *payload, omm_bytes whole) {
                      payload->size);
 }
 
-omm_err coord_upload_go_on(omm_buf *reply, omm_coord *c, uint32_t node, omm_bytes whole,
-                           omm_arena *arena) {
+omm_err coord_upload_go_on(omm_buf *reply, omm_coord *c, uint32_t node, omm_bytes whole) {
     bool taken = false;
-    return whole.size > 0 ? put_chunk(reply, &taken, c, node, 0, whole, arena)
-                          : go_on(reply, c, node);
+    return whole.size > 0 ? put_chunk(reply, &taken, c, node, 0, whole) : go_on(reply, c, node);
 }
 
 omm_err coord_upload_replace(omm_coord *c, uint32_t index) {
     coord_node *node = &c->nodes[index];
     omm_blob_plan old = plan_of(c, index);
-    OMM_TRY(coord_store_drop(c, c->round, &node->upload.digest));
+    /* Its row last: an upload without chunks asks for them again, one without a row has no end. */
     OMM_TRY(omm_blobs_drop_partial(c->uploads, &old));
+    OMM_TRY(coord_store_drop(c, c->round, &node->upload.digest));
     node->replaced[node->replaced_count++] = node->upload.digest;
     coord_upload_end(&node->upload);
     return OMM_OK;
@@ -239,7 +258,7 @@ omm_err coord_upload_put(omm_buf *reply, omm_coord *c, const omm_request *reques
         bool had = taken;
         omm_buf *into = had ? &other : reply;
         omm_buf_clear(into);
-        err = put_chunk(into, &taken, c, i, request->index, request->data, arena);
+        err = put_chunk(into, &taken, c, i, request->index, request->data);
         if (taken && !had) c->last_node = (int32_t)i;
         taken |= had;
         answered = true;
@@ -250,22 +269,8 @@ omm_err coord_upload_put(omm_buf *reply, omm_coord *c, const omm_request *reques
     return answered ? OMM_OK : answer_stray_chunk(reply, c, request, announced, arena);
 }
 
-omm_err coord_refuse_upload(omm_coord *c, size_t node, omm_err reason, const char *sentence) {
-    coord_upload *upload = &c->nodes[node].upload;
-    if (!upload->active) return OMM_OK;
-    omm_arena arena;
-    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
-    coord_row row;
-    bool found = false;
-    omm_err err = coord_store_find(&found, &row, c, &upload->digest, &arena);
-    if (err == OMM_OK && found) {
-        row.reason = reason;
-        row.sentence = sentence;
-        row.status = COORD_REFUSED;
-        err = coord_settle(NULL, c, &row);
-    }
-    omm_arena_fini(&arena);
-    return err;
+omm_err coord_refuse_upload(omm_coord *c, size_t node) {
+    return refuse_upload(NULL, c, node, OMM_ERR_REFUSED_NOT_SELECTED, IN_QUARANTINE);
 }
 
 omm_err coord_refuse_unfinished(omm_coord *c) {
@@ -273,6 +278,7 @@ omm_err coord_refuse_unfinished(omm_coord *c) {
                           ? "payload: not complete when enough had come for the round"
                           : "payload: not complete at the deadline of the round";
     for (size_t i = 0; i < c->o.run->node_count; i++)
-        OMM_TRY(coord_refuse_upload(c, i, OMM_ERR_REFUSED_LATE, why));
+        OMM_TRY(c->nodes[i].quarantined ? coord_refuse_upload(c, i)
+                                        : refuse_upload(NULL, c, i, OMM_ERR_REFUSED_LATE, why));
     return OMM_OK;
 }

@@ -78,6 +78,7 @@ omm_err coord_settle(omm_buf *reply, omm_coord *c, coord_row *row) {
         c->nodes[row->node].settled = true;
         c->nodes[row->node].declined = OMM_DECLINED_NOTHING;
         coord_upload_end(&c->nodes[row->node].upload);
+        if (c->nodes[row->node].quarantined) coord_round_count_shut_out(c);
         if (c->batch.open)
             omm_crash_point(c->o.state_dir, c->o.crash_at, "mid_batch");
         else

@@ -100,6 +100,7 @@ struct omm_node {
     atomic_uint steps_done; /* of the training at hand */
 
     char run_id[OMM_RUN_ID_SIZE];
+    bool is_new_run;                /* that our owner named, and not the one that is kept */
     uint64_t counter, counter_kept; /* the kept one is never below what was sent */
     uint32_t duplicates;            /* refusals in a row that said it is too low */
     omm_digest poll;                /* envelope of the last one */
@@ -193,11 +194,13 @@ void node_job_end(node_job *job);
 OMM_CHECKED omm_err node_take_offer(omm_declined *declined, omm_node *node, omm_bytes envelope);
 /* What the coordinator is told of a training that was not planned, or not ended. */
 omm_declined node_declined_by(omm_err err, omm_declined otherwise);
-/* Errors: REFUSED_* (not what the offer names), NOMEM. */
+/* On error nothing has changed.  Errors: REFUSED_* (not what the offer names), NOMEM, IO. */
 OMM_CHECKED omm_err node_take_chunk(bool *complete, omm_node *node, const omm_reply *reply);
 /* The global adapter came with the offer: true when that is all of it.  What is not right is asked for in chunks.
  * Errors: as node_take_chunk. */
 OMM_CHECKED omm_err node_take_whole(bool *complete, omm_node *node, omm_bytes global);
+/* Nothing is left to be fetched. */
+bool node_has_all(const node_job *job);
 OMM_CHECKED omm_err node_load_checkpoint(omm_node *node);
 /* The round's download is not needed any more.  Errors: IO, NOMEM. */
 OMM_CHECKED omm_err node_drop_chunks(omm_node *node);

@@ -46,6 +46,7 @@ static omm_err load(omm_node *node) {
             return omm_raise(OMM_ERR_CONFIG, "run_id: %s is not 32 hex digits", node->o.run_id);
         memcpy(node->run_id, node->o.run_id, OMM_RUN_ID_SIZE);
         node->rounds_seen = 0;
+        node->is_new_run = true;
     }
     OMM_TRY(node_given_restore(node));
     OMM_TRY(node_submission_restore(node));
@@ -391,8 +392,9 @@ static omm_err on_get_reply(omm_node *node, uint64_t now_ms, const omm_reply *re
                       reply->sentence ? reply->sentence : "no chunk in the answer");
         return OMM_OK;
     }
-    bool complete = false;
-    omm_err err = node_take_chunk(&complete, node, reply);
+    bool complete =
+        node_has_all(&node->job); /* it was taken, and what follows from it was not done */
+    omm_err err = complete ? OMM_OK : node_take_chunk(&complete, node, reply);
     if (is_own_trouble(err)) return err;
     if (err != OMM_OK) {
         give_up_round(node, now_ms, OMM_DECLINED_TRANSFER, omm_err_sentence());

@@ -294,11 +294,12 @@ omm_err node_take_offer(omm_declined *declined, omm_node *node, omm_bytes envelo
     omm_arena_init(&job.arena, JOB_ARENA_BYTES);
     omm_err err = fill_job(&job, node, envelope);
     if (err == OMM_OK) err = restore_chunks(&job, node);
-    if (err == OMM_OK && strcmp(node->run_id, job.offer.run_id) != 0) {
+    if (err == OMM_OK && (node->is_new_run || strcmp(node->run_id, job.offer.run_id) != 0)) {
         err = node_keep_all(node, keep_run, job.offer.run_id);
         if (err == OMM_OK) {
             memcpy(node->run_id, job.offer.run_id, sizeof node->run_id);
             node->rounds_seen = 0;
+            node->is_new_run = false;
         }
     }
     if (err != OMM_OK) {
@@ -324,6 +325,7 @@ omm_err node_load_checkpoint(omm_node *node) {
     if (err == OMM_OK && found && omm_bytes_equal(omm_buf_view(&offer), want))
         err = node_keep_get_large(&found, &node->job.checkpoint, node,
                                   node_checkpoint_name(&node->job));
+    if (err != OMM_OK) omm_buf_clear(&node->job.checkpoint); /* half of one is none */
     omm_buf_fini(&offer);
     return err;
 }
@@ -354,12 +356,21 @@ omm_err node_take_chunk(bool *complete, omm_node *node, const omm_reply *reply) 
     if (!is_chunk(global, reply->index, reply->data))
         return omm_raise(OMM_ERR_REFUSED_DIGEST, "chunk %u: not the bytes that the offer names",
                          reply->index);
+    const bool is_last = reply->index + 1 == global->chunk_count;
     OMM_TRY(keep_chunk(node, reply));
     OMM_TRY(omm_buf_append(&job->global, reply->data.data, reply->data.size));
+    const omm_err err = is_last ? finish_global(job) : OMM_OK;
+    if (err != OMM_OK) { /* where it is our own trouble, the same chunk is given once more */
+        job->global.size -= reply->data.size;
+        return err;
+    }
     job->next_chunk++;
-    if (job->next_chunk < global->chunk_count) return OMM_OK;
-    *complete = !node_needs_shard(job);
-    return finish_global(job);
+    *complete = is_last && !node_needs_shard(job);
+    return OMM_OK;
+}
+
+bool node_has_all(const node_job *job) {
+    return job->next_chunk >= job->offer.global.chunk_count && !node_needs_shard(job);
 }
 
 omm_err node_take_whole(bool *complete, omm_node *node, omm_bytes global) {

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #define ALLY 1u /* a second node whose key the attacker has */
 
@@ -377,6 +378,38 @@ static void candidate_without_a_loss(void) {
     fed_close(&f);
 }
 
+/* No file can be opened where a node starts over: what it announced before is there as it was, and its chunks that somebody
+ * sends again end nothing but its upload. */
+static void starts_over_without_descriptors(void) {
+    peer p;
+    omm_buf bytes;
+    struct rlimit limit;
+    fed_options options = large_options();
+    options.on_disk = true;
+    open_with_ally(&p, &options);
+    fill_large(&p, 1);
+    peer_seal(&p, OMM_CONTEXT_SUBMISSION, &p.f.keys[PEER]);
+    peer_submit(&p);
+    peer_put(&p, 0);
+    CHECK_EQ(p.last.kind, OMM_REPLY_NEED);
+    p.s.loss_after = 0.5f;
+    peer_seal(&p, OMM_CONTEXT_SUBMISSION, &p.f.keys[PEER]);
+    const omm_request request = {.kind = OMM_REQUEST_SUBMIT, .envelope = omm_buf_view(&p.envelope)};
+    omm_buf_init(&bytes, OMM_MESSAGE_BYTES_MAX);
+    CHECK_OK(omm_request_encode(&bytes, &request));
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_max = limit.rlim_max}), 0);
+    CHECK_ERR(omm_coord_step(&p.reply, &p.f.coord_deadline_ms, p.f.coord, p.f.now_ms,
+                             omm_buf_view(&bytes), "test"),
+              OMM_ERR_IO);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    omm_buf_fini(&bytes);
+    for (uint32_t i = 0; i < p.s.payload.chunk_count; i++) peer_put(&p, i);
+    CHECK_EQ(omm_coord_get_status(p.f.coord).accepted, 1);
+    CHECK(omm_coord_get_node(p.f.coord, p.f.of_node[PEER]).settled);
+    peer_close(&p);
+}
+
 int main(void) {
     residual_out_of_nowhere();
     residual_without_feedback();
@@ -389,6 +422,7 @@ int main(void) {
     shared_chunk();
     shared_chunk_of_three();
     replay_of_a_replaced_manifest();
+    starts_over_without_descriptors();
     half_uploads();
     candidate_without_a_loss();
     return 0;

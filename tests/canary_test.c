@@ -13,6 +13,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #define BITS 6u
 #define QUEUE OMM_COORD_CANARY_QUEUE_MAX
@@ -831,6 +832,16 @@ static void test_full(void) {
     fed_close(&s_fed);
 }
 
+/* No file can be opened when it is to make room: then it has all that it had. */
+static void keeps_its_place(hand *slow) {
+    struct rlimit limit;
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_max = limit.rlim_max}), 0);
+    CHECK_ERR(coord_canary_admit(s_fed.coord, &s_fed.keys[0].public_key, "work"), OMM_ERR_IO);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    CHECK_EQ(hand_poll(slow), OMM_REPLY_OFFER);
+}
+
 /* Who moves on keeps its place, however slow; of who is forgotten no byte stays. */
 static void test_slow_upload(void) {
     static const omm_codec f16 = {.kind = OMM_CODEC_F16};
@@ -852,6 +863,7 @@ static void test_slow_upload(void) {
     CHECK(files.files > 0);
     s_fed.clock.wall_ms += 3600000;
     for (uint32_t i = 0; i < OMM_COORD_CANDIDATES_MAX; i++) {
+        if (i + 1 == OMM_COORD_CANDIDATES_MAX) keeps_its_place(&slow);
         hand_open(&h, &s_fed, i);
         CHECK_EQ(hand_enrol(&h), OMM_REPLY_WAIT);
         hand_close(&h);

@@ -265,6 +265,7 @@ static void is_next(const hand *h) {
  * verdict frees one place, first come, first judged, whoever it is. */
 static void test_places(void) {
     open_many();
+    s_fed.now_ms += (uint64_t)1 << 40; /* the clock of a service begins there */
     for (uint32_t i = 0; i < QUEUE + 1; i++) hand_begin(&s_guests[i], &s_fed, i);
     for (uint32_t i = 0; i < QUEUE; i++) CHECK_EQ(hand_submit(&s_guests[i]), OMM_REPLY_NEED);
     CHECK_EQ(hand_submit(&s_guests[QUEUE]), OMM_REPLY_WAIT);

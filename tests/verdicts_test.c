@@ -3,6 +3,7 @@
 #include "victim.h"
 
 #include "omm/enrolment.h"
+#include "omm/mem.h"
 #include "omm/node_history.h"
 #include "omm_test.h"
 
@@ -41,6 +42,59 @@ static void another_run(bool restart) {
     poll = victim_poll(&v);
     CHECK(poll.rounds_seen == 0 && poll.run_id[0] == 'a');
     victim_close(&v);
+}
+
+/* The owner's file names another run than the one that it was in: what it has seen of it is known after the next start, too. */
+static void a_named_run(void) {
+    victim v;
+    victim_open(&v);
+    const omm_key *own = &v.p.f.coordinator_key;
+    const omm_node_limits limits = omm_node_limits_default();
+    omm_node_options options = victim_options(&v, &limits);
+    victim_offer(&v, change_run, own); /* the run before */
+    CHECK_EQ(victim_asked(&v), OMM_REQUEST_GET);
+    options.run_id = v.p.offer.run_id;
+    victim_reopen_as(&v, &options);
+    victim_offer_honest(&v);
+    victim_give_chunks(&v);
+    victim_work(&v);
+    const omm_receipt yes = victim_receipt(&v, OMM_OK);
+    victim_answer_receipt(&v, &yes, own);
+    for (int i = 0; i < 2; i++) {
+        const omm_poll poll = victim_poll(&v);
+        CHECK(poll.rounds_seen == 1 && strcmp(poll.run_id, options.run_id) == 0);
+        victim_offer_honest(&v); /* it gave to that: once more it is not trained */
+        CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
+        victim_reopen_as(&v, &options);
+    }
+    victim_close(&v);
+}
+
+/* Memory runs out anywhere in what the adapter's last chunk sets off: with the same answer once more it trains. */
+static void no_memory_for_a_chunk(void) {
+    bool has_failed = true;
+    for (size_t nth = 1; has_failed; nth++) {
+        victim v;
+        omm_buf reply;
+        victim_open(&v);
+        victim_offer_honest(&v);
+        CHECK_EQ(victim_asked(&v), OMM_REQUEST_GET);
+        omm_buf_init(&reply, OMM_MESSAGE_BYTES_MAX);
+        fed_send(&v.p.f, &reply, v.action.request);
+        const omm_node_event event = {.kind = OMM_NODE_REPLY, .reply = omm_buf_view(&reply)};
+        omm_mem_fail_nth(nth);
+        const omm_err err = omm_node_step(&v.action, v.node, v.now_ms, &event);
+        omm_mem_fail_nth(0);
+        has_failed = err != OMM_OK;
+        if (has_failed) CHECK_ERR(err, OMM_ERR_NOMEM);
+        if (has_failed) victim_step(&v, OMM_NODE_REPLY, omm_buf_view(&reply));
+        CHECK_EQ(v.action.kind, OMM_NODE_WORK);
+        CHECK(!omm_node_get_status(v.node).left[0]);
+        omm_buf_fini(&reply);
+        victim_work(&v);
+        victim_close(&v);
+        CHECK(nth < 1000);
+    }
 }
 
 #define NEEDS                                                                                      \
@@ -542,6 +596,8 @@ static void counter_pushed_up(void) {
 int main(void) {
     another_run(false);
     another_run(true);
+    a_named_run();
+    no_memory_for_a_chunk();
     residual_over_rounds();
     false_receipts();
     chunks_asked_for_again();

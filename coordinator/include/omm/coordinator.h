@@ -184,7 +184,7 @@ OMM_CHECKED omm_err omm_coord_pause(uint64_t *next_deadline_ms, omm_coord *coord
 OMM_CHECKED omm_err omm_coord_round_line(omm_buf *line, uint64_t *at, omm_coord *coord,
                                          uint32_t round);
 /* Quarantine: the node is not selected and does not count for a quorum; what it still owes to the open
- * round is refused, with a receipt.  What was accepted before stays.
+ * round is refused, with a receipt, and the round does not wait for it.  What was accepted before stays.
  * Errors: STATE (it is so already, or the run is closed), IO, NOMEM. */
 OMM_CHECKED omm_err omm_coord_quarantine(uint64_t *next_deadline_ms, omm_coord *coord,
                                          uint64_t now_ms, size_t node, bool quarantined);
