@@ -349,6 +349,7 @@ static omm_err take_rounds(omm_compare_bundle *bundle, const evidence *ev) {
     for (size_t r = 0; r < ev->round_count; r++) {
         const omm_round_record *round = &ev->heads[r];
         bundle->refused += round->refused_count;
+        bundle->missing += round->missing_count;
         bundle->rounds_void += round->voided;
         bundle->rounds_held += !round->voided && !round->published;
     }

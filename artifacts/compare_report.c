@@ -43,11 +43,12 @@ static omm_err text_bundles(omm_buf *out, const omm_comparison *c) {
         OMM_TRY(text_bytes(out, "up", b->up));
         OMM_TRY(text_bytes(out, "down", b->down));
         OMM_TRY(omm_buf_printf(out, "%s\n", b->dir));
-        if (b->refused > 0 || b->rounds_void > 0 || b->rounds_held > 0)
-            OMM_TRY(omm_buf_printf(out,
-                                   "     of %u rounds %u void, %u held back; %" PRIu64
-                                   " submissions refused; bytes are of accepted ones\n",
-                                   b->rounds, b->rounds_void, b->rounds_held, b->refused));
+        if (b->refused > 0 || b->missing > 0 || b->rounds_void > 0 || b->rounds_held > 0)
+            OMM_TRY(omm_buf_printf(
+                out,
+                "     of %u rounds %u void, %u held back; %" PRIu64 " submissions refused, %" PRIu64
+                " never came; bytes are of accepted ones\n",
+                b->rounds, b->rounds_void, b->rounds_held, b->refused, b->missing));
     }
     return OMM_OK;
 }
@@ -178,6 +179,7 @@ static omm_err json_bundles(json_t *array, const omm_comparison *c) {
         OMM_TRY(omm_json_set_int(o, "rounds_void", (int64_t)b->rounds_void));
         OMM_TRY(omm_json_set_int(o, "rounds_held_back", (int64_t)b->rounds_held));
         OMM_TRY(omm_json_set_int(o, "refused", (int64_t)b->refused));
+        OMM_TRY(omm_json_set_int(o, "missing", (int64_t)b->missing));
         OMM_TRY(omm_json_set_str(o, "program", b->program));
     }
     return OMM_OK;

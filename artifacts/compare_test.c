@@ -144,6 +144,7 @@ static void test_one_pair(const kit *k) {
     CHECK_EQ(c.bundles[1].rounds_void, 1);
     CHECK_EQ(c.bundles[1].rounds_held, 0);
     CHECK_EQ(c.bundles[1].refused, 2);
+    CHECK_EQ(c.bundles[1].missing, 2);
     const omm_compare_metric *loss = &c.metrics[OMM_COMPARE_LOSS];
     CHECK(near(loss->difference, -0.25) && near(loss->interval.low, -0.25));
     CHECK(near(loss->interval.high, -0.25) && loss->word == OMM_COMPARE_FEW);
@@ -162,8 +163,8 @@ static void test_one_pair(const kit *k) {
     CHECK(strstr((const char *)text.data, "One run on a side") != NULL);
     CHECK(strstr((const char *)text.data, "as the coordinators say: `replay BUNDLE --eval`") !=
           NULL);
-    CHECK(strstr((const char *)text.data, "of 3 rounds 1 void, 0 held back; 2 submissions refused; "
-                                          "bytes are of accepted ones\n") != NULL);
+    CHECK(strstr((const char *)text.data, "of 3 rounds 1 void, 0 held back; 2 submissions refused, "
+                                          "2 never came; bytes are of accepted ones\n") != NULL);
     CHECK(strstr((const char *)text.data, " kB  down ") != NULL);
     omm_buf_clear(&text);
     CHECK_OK(omm_comparison_json(&text, &c));

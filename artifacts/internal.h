@@ -180,6 +180,8 @@ typedef struct audit {
     omm_digest residual_zero; /* what a node goes on from that has none */
     audit_file *files;        /* ascending by path; NULL in judge */
     size_t file_count;
+    bool
+        no_sums; /* the first adapter is not as run.json says: payloads and later ones were not read */
     /* Where failures go, and how many things the current check has looked at. */
     void (*fail)(void *ud, const char *path, const char *sentence);
     void *ud;

@@ -311,8 +311,16 @@ static bool has_records(verifier *v) {
     return false;
 }
 
+/* Nor by an adapter from which none of the others was computed. */
+static bool has_sums(verifier *v) {
+    if (v->a->no_sums)
+        audit_fail(v->a, omm_bundle_path_master(0).text,
+                   "which payloads and adapters belong to the run cannot be said without it");
+    return !v->a->no_sums;
+}
+
 void check_complete(verifier *v) {
-    if (!has_records(v)) return;
+    if (!has_records(v) || !has_sums(v)) return;
     for (size_t i = 0; i < v->a->file_count; i++) {
         const audit_file *f = &v->a->files[i];
         if (omm_bundle_classify(NULL, f->path) != OMM_BUNDLE_DETERMINISTIC) continue;

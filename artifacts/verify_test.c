@@ -138,6 +138,30 @@ static void test_unreadable(const kit *k, const char *path, const char *from, co
     CHECK_OK(omm_dir_remove(dir));
 }
 
+/* Where the first adapter ends early no payload is read: none of them is called one too many. */
+static void test_short_adapter(const kit *k) {
+    char dir[OMM_PATH_MAX];
+    omm_verify_report r;
+    omm_buf text;
+    size_t complete = 0;
+    const omm_bundle_path first = omm_bundle_path_master(0);
+    const char *const path = first.text;
+    omm_buf_init(&text, BUF_MAX);
+    kit_copy(dir, k->dir);
+    kit_read(&text, dir, path);
+    text.size -= 4;
+    kit_write(dir, path, omm_buf_view(&text));
+    kit_verify(&r, dir, NULL);
+    for (size_t i = 0; i < r.failure_count; i++) {
+        complete += strcmp(r.failures[i].check, "complete") == 0;
+        CHECK(strcmp(r.failures[i].reason, "no record names it") != 0);
+    }
+    CHECK(complete == 1 && kit_names(&r, "complete", path) && kit_names(&r, "payloads", path));
+    omm_verify_report_fini(&r);
+    omm_buf_fini(&text);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
 /* A file with a byte more is named once; the others' digests are looked at, and what is not done is said once, in no failure of its
  * own. */
 static void test_byte_more(const kit *k) {
@@ -693,6 +717,7 @@ int main(int argc, char **argv) {
     test_good(&k);
     test_refusal(&k);
     test_byte_more(&k);
+    test_short_adapter(&k);
     test_unreadable(&k, "run.json", "\"rounds\":", "member \"rounds\" is missing");
     test_unreadable(&k, "rounds.jsonl", "\"void\":", "line 1: member \"void\" is missing");
     test_meanwhile(&k);

@@ -93,14 +93,24 @@ static place place_of_offset(const loader *l) {
     return at;
 }
 
+/* Where a line is indented by one, which an editor shows as spaces. */
+static bool is_tab(const loader *l, place at) {
+    const unsigned char *text = l->parser.input.string.start, *end = l->parser.input.string.end;
+    for (size_t line = 1; text < end && line < at.line; text++) line += *text == '\n';
+    size_t column = 1;
+    for (; text < end && column < at.column && (*text == ' ' || *text == '\t'); text++) column++;
+    return text < end && column == at.column && *text == '\t';
+}
+
 static omm_err raise_yaml(const loader *l) {
     const yaml_parser_t *p = &l->parser;
     if (p->error == YAML_MEMORY_ERROR)
         return omm_raise(OMM_ERR_NOMEM, "%s: out of memory in the YAML parser", l->name);
     place at = p->error == YAML_READER_ERROR ? place_of_offset(l) : place_of(p->problem_mark);
     const char *context = p->context ? p->context : "";
-    return omm_raise(OMM_ERR_CONFIG, "%s:%zu:%zu: not valid YAML: %s%s%s", l->name, at.line,
-                     at.column, context, *context ? ": " : "", p->problem ? p->problem : "");
+    return omm_raise(OMM_ERR_CONFIG, "%s:%zu:%zu: not valid YAML: %s%s%s%s", l->name, at.line,
+                     at.column, context, *context ? ": " : "", p->problem ? p->problem : "",
+                     is_tab(l, at) ? "; this is a tab: accepted are spaces" : "");
 }
 
 static omm_err next_event(loader *l) {

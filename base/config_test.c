@@ -324,7 +324,10 @@ static const struct {
                          "note, policy, rounds, recipe, groups, limits"},
     {"name: n\n\trounds: 1\n",
      "x.yaml:2:1: not valid YAML: while scanning a plain scalar: found a tab character that "
-     "violates indentation"},
+     "violates indentation; this is a tab: accepted are spaces"},
+    {"recipe:\n\trounds: 1\n",
+     "x.yaml:2:1: not valid YAML: while scanning for the next token: found character that cannot "
+     "start any token; this is a tab: accepted are spaces"},
     {"name: n\nrecipe: {targets: [a\nrounds: 1\n",
      "x.yaml:3:7: not valid YAML: while parsing a flow sequence: did not find expected ',' or ']'"},
     {"name: n\n  rounds: 1\n",

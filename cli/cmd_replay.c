@@ -1,6 +1,7 @@
 /* cmd_replay.c - `meshmind replay`: train one submission of a bundle again, compare bytes. */
 #include "commands.h"
 #include "options.h"
+#include "pins.h"
 #include "progress.h"
 
 #include "omm/clock.h"
@@ -152,7 +153,8 @@ static int run(omm_replay_options options, unsigned threads, const char *isa_nam
     omm_compute compute = {0};
     bool equal = false, is_bad = false;
     options.is_bad = &is_bad;
-    omm_err err = omm_isa_choose(&isa, isa_name ? isa_name : getenv("OMM_ISA"));
+    omm_err err = cli_pins_check_bundle(options.bundle);
+    if (err == OMM_OK) err = omm_isa_choose(&isa, isa_name ? isa_name : getenv("OMM_ISA"));
     if (err == OMM_OK) err = omm_pool_open(&pool, threads);
     if (err == OMM_OK) err = omm_compute_init(&compute, pool, isa);
     options.compute = &compute;

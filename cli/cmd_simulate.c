@@ -117,6 +117,7 @@ static void print_clients(const omm_simulate_result *r) {
                    (unsigned long long)c->after.call_exact);
         printf("\n");
     }
+    printf("  a client's loss is the mean of its items' nats per token: each item counts once\n");
 }
 
 /* Which line of the scenario a refusal comes from, where one of its own does. */
@@ -155,11 +156,15 @@ static void print_bytes(const omm_simulate_result *r) {
                100 * (1 - total / (double)r->bytes_fp32));
     else
         printf("(nothing was accepted)\n");
-    printf("Submissions: %llu accepted, %llu refused%s%s%s; %u rounds, %u void%s; %u nodes\n",
+    printf("Submissions: %llu accepted, %llu refused%s%s%s; %u round%s, %u void%s; %u node%s\n",
            (unsigned long long)r->accepted, (unsigned long long)r->refused,
            r->refusals[0] ? " (" : "", r->refusals, r->refusals[0] ? ")" : "", r->rounds,
-           r->rounds_void, held, r->nodes);
+           r->rounds == 1 ? "" : "s", r->rounds_void, held, r->nodes, r->nodes == 1 ? "" : "s");
     explain_refusals(r->refusals);
+    if (r->missing > 0)
+        printf("  %llu more were asked for and did not come before round.deadline_ms: the node "
+               "vanished (dropout), or its training and link take longer\n",
+               (unsigned long long)r->missing);
 }
 
 static omm_err print_verdicts(const omm_judgement *judgement) {
@@ -210,15 +215,15 @@ static omm_err print_json(const omm_simulate_result *r) {
     char hex[OMM_DIGEST_HEX_SIZE];
     omm_digest_hex(hex, &r->run_digest);
     json_t *root = json_pack(
-        "{s:i,s:b,s:s,s:o,s:o,s:o,s:I,s:I,s:I,s:I,s:I,s:s,s:i,s:i,s:i,s:i,s:I,s:f}",
+        "{s:i,s:b,s:s,s:o,s:o,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:s,s:i,s:i,s:i,s:i,s:I,s:f}",
         "schema_version", 1, "passed", (int)r->judgement.passed, "run_digest", hex, "bundle",
         omm_json_text(r->dir), "before", eval_json(&r->before, r->client_loss_before), "after",
         eval_json(&r->after, r->client_loss_after), "bytes_up", (json_int_t)r->bytes_up,
         "bytes_down", (json_int_t)r->bytes_down, "bytes_fp32", (json_int_t)r->bytes_fp32,
-        "accepted", (json_int_t)r->accepted, "refused", (json_int_t)r->refused, "refusals",
-        r->refusals, "rounds", (int)r->rounds, "rounds_void", (int)r->rounds_void,
-        "rounds_held_back", (int)r->rounds_held, "nodes", (int)r->nodes, "virtual_ms",
-        (json_int_t)r->virtual_ms, "seconds", r->total_s);
+        "accepted", (json_int_t)r->accepted, "refused", (json_int_t)r->refused, "missing",
+        (json_int_t)r->missing, "refusals", r->refusals, "rounds", (int)r->rounds, "rounds_void",
+        (int)r->rounds_void, "rounds_held_back", (int)r->rounds_held, "nodes", (int)r->nodes,
+        "virtual_ms", (json_int_t)r->virtual_ms, "seconds", r->total_s);
     omm_buf text;
     omm_buf_init(&text, 1u << 20);
     omm_err err = root ? omm_json_write(&text, root) : omm_raise(OMM_ERR_NOMEM, "report");

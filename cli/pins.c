@@ -44,7 +44,7 @@ static omm_err parse_trust(omm_public_key *out, const char *text) {
 
 /* What has neither of these is not a bundle in which something is missing. */
 omm_err cli_pins_check_bundle(const char *dir) {
-    char manifest[OMM_PATH_MAX], run[OMM_PATH_MAX];
+    char manifest[OMM_PATH_MAX], run[OMM_PATH_MAX], signature[OMM_PATH_MAX];
     OMM_TRY(omm_path_join(manifest, dir, "manifest.json"));
     OMM_TRY(omm_path_join(run, dir, "run.json"));
     if (!omm_file_exists(dir)) return omm_raise(OMM_ERR_NOT_FOUND, "%s is not there", dir);
@@ -54,7 +54,11 @@ omm_err cli_pins_check_bundle(const char *dir) {
                          "%s is no bundle: it has neither manifest.json nor run.json; accepted: "
                          "the folder that simulate or a coordinator has sealed",
                          dir);
-    fprintf(stderr, "%s was never sealed: its run has not ended\n", dir);
+    OMM_TRY(omm_path_join(signature, dir, "manifest.json.minisig"));
+    fprintf(stderr,
+            omm_file_exists(signature) ? "%s was sealed, and its manifest.json is gone since\n"
+                                       : "%s was never sealed: its run has not ended\n",
+            dir);
     return OMM_OK;
 }
 

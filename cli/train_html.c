@@ -304,6 +304,28 @@ static omm_err put_groups(omm_buf *out, const char *title, const json_t *groups)
     return omm_buf_printf(out, "<p>and %zu more in report.json</p>\n", count - ROWS_MAX);
 }
 
+/* What became of tool calls and of other replies: "exact" alone says nothing of a call that is nearly right. */
+static omm_err put_replies(omm_buf *out, const json_t *evaluation) {
+    static const struct {
+        const char *name, *key, *of;
+    } rows[] = {{"call parses", "call_parses", "calls"},
+                {"right tool", "tool_right", "calls"},
+                {"call exact", "call_exact", "calls"},
+                {"other reply exact", "reply_exact", "replies"}};
+    const json_t *before = json_object_get(evaluation, "before"),
+                 *after = json_object_get(evaluation, "after");
+    if (!json_object_get(after, "calls")) return OMM_OK; /* nothing was generated */
+    OMM_TRY(omm_buf_printf(out, "<h2>Replies</h2>\n<div class=\"wide\"><table>\n<tr><th></th>"
+                                "<th>before</th><th>after</th><th>of</th></tr>\n"));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (number(after, rows[i].of) > 0)
+            OMM_TRY(omm_buf_printf(out,
+                                   "<tr><td>%s</td><td>%.0f</td><td>%.0f</td><td>%.0f</td></tr>\n",
+                                   rows[i].name, number(before, rows[i].key),
+                                   number(after, rows[i].key), number(after, rows[i].of)));
+    return omm_buf_printf(out, "</table></div>\n");
+}
+
 omm_err train_html(omm_buf *out, const json_t *root) {
     const json_t *curves = json_object_get(root, "curves"),
                  *held = json_object_get(root, "held_out");
@@ -312,6 +334,7 @@ omm_err train_html(omm_buf *out, const json_t *root) {
     OMM_TRY(put_facts(out, root));
     OMM_TRY(put_origin(out, root));
     OMM_TRY(put_groups(out, "Held-out data", json_object_get(held, "all")));
+    OMM_TRY(put_replies(out, json_object_get(root, "evaluation")));
     OMM_TRY(put_curve(out, "Loss: training grey, held-out red", json_object_get(curves, "loss"),
                       judged));
     OMM_TRY(put_curve(out, "Held-out loss", NULL, judged));

@@ -61,31 +61,30 @@ void sim_hostile_close(sim_hostile *hostile) {
 
 /* --- the payloads ----------------------------------------------------------------------------- */
 
-static omm_err encode_constant(sim_hostile *h, const omm_codec *codec, float value) {
+static omm_err encode_constant(omm_encoded *info, sim_hostile *h, const omm_codec *codec,
+                               float value) {
     float *values = omm_alloc(h->layout->value_count, sizeof *values);
     if (!values) return omm_raise(OMM_ERR_NOMEM, "hostile update");
     for (size_t i = 0; i < h->layout->value_count; i++) values[i] = value;
-    omm_encoded info;
-    omm_err err = omm_codec_encode(&h->payload, &info, codec, h->layout, values);
-    if (err == OMM_OK) h->canonical = info.payload_digest;
+    omm_err err = omm_codec_encode(&h->payload, info, codec, h->layout, values);
+    if (err == OMM_OK) h->canonical = info->payload_digest;
     omm_free(values);
     return err;
 }
 
 /* The constant update with its last four bytes (a value, or values of the last row) made all ones:
- * a NaN in f32 and f16.  In int8 the scales carry the floats, so the first scale is taken. */
+ * a NaN in f32 and f16.  In int8 the scales carry the floats, so the last one is taken, in front of a byte for each value. */
 static omm_err encode_nan(sim_hostile *h, const omm_codec *codec) {
-    omm_codec plain = *codec;
-    plain.keep_count =
-        0; /* so that the place of the first scale is known: right after the header */
-    OMM_TRY(encode_constant(h, &plain, HOSTILE_VALUE));
+    omm_encoded info;
+    OMM_TRY(encode_constant(&info, h, codec, HOSTILE_VALUE));
     omm_buf payload;
     omm_buf_init(&payload, HOSTILE_PAYLOAD_MAX);
-    size_t payload_max = omm_codec_payload_bytes_max(&plain, h->layout);
+    size_t payload_max = omm_codec_payload_bytes_max(codec, h->layout);
     omm_err err = omm_codec_unpack(&payload, omm_buf_view(&h->payload), payload_max);
     if (err == OMM_OK) {
-        size_t at = codec->kind == OMM_CODEC_INT8 ? OMM_CODEC_HEADER_BYTES : payload.size - 4;
-        memset(payload.data + at, 0xff, codec->kind == OMM_CODEC_INT8 ? 3 : 4);
+        const bool scaled = codec->kind == OMM_CODEC_INT8;
+        const size_t bytes = scaled ? 3 : 4, behind = scaled ? info.kept_count : 0;
+        memset(payload.data + payload.size - behind - bytes, 0xff, bytes);
         omm_buf_clear(&h->payload);
         err = omm_codec_pack(&h->payload, omm_buf_view(&payload), codec->zstd_level);
     }
@@ -105,15 +104,16 @@ static omm_err encode_bomb(sim_hostile *h) {
 
 static omm_err make_payload(sim_hostile *h) {
     omm_codec codec;
+    omm_encoded info;
     OMM_TRY(omm_codec_get(&codec, h->offer.codec_up));
     omm_buf_clear(&h->payload);
     switch (h->kind) {
     case OMM_HOSTILE_NAN: return encode_nan(h, &codec);
-    case OMM_HOSTILE_OUT_OF_RANGE: return encode_constant(h, &codec, 4 * h->offer.value_max);
+    case OMM_HOSTILE_OUT_OF_RANGE: return encode_constant(&info, h, &codec, 4 * h->offer.value_max);
     case OMM_HOSTILE_ZSTD_BOMB: return encode_bomb(h);
     default: break;
     }
-    OMM_TRY(encode_constant(h, &codec, HOSTILE_VALUE));
+    OMM_TRY(encode_constant(&info, h, &codec, HOSTILE_VALUE));
     if (h->kind == OMM_HOSTILE_TRUNCATED) h->payload.size -= h->payload.size / 4 + 1;
     return OMM_OK;
 }

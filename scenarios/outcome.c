@@ -116,6 +116,7 @@ omm_err sim_outcome_read(omm_simulate_result *result, const char *dir) {
     for (size_t i = 0; i < evidence.round_count; i++) {
         result->accepted += evidence.rounds[i].accepted_count;
         result->refused += evidence.rounds[i].refused_count;
+        result->missing += evidence.rounds[i].missing_count;
         result->rounds_void += evidence.rounds[i].voided;
         result->rounds_held += !evidence.rounds[i].voided && !evidence.rounds[i].published;
     }

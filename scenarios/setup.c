@@ -79,18 +79,24 @@ static bool counts_no_cut(const char *bundle) {
     return is_there && !says;
 }
 
-static omm_err effective_policy(omm_buf *out, const omm_scenario *s, const char *dir,
+/* The policy that the scenario in `file` names, from beside it. */
+static omm_err load_policy(omm_policy *out, const omm_scenario *s, const char *file,
+                           omm_arena *arena) {
+    char dir[OMM_PATH_MAX], path[OMM_PATH_MAX];
+    OMM_TRY(omm_path_dir(dir, file));
+    OMM_TRY(omm_path_join(path, dir, s->policy));
+    if (!omm_file_exists(path))
+        return omm_raise(OMM_ERR_NOT_FOUND, "%s: policy: there is no %s", file, path);
+    return omm_policy_load(out, path, arena);
+}
+
+static omm_err effective_policy(omm_buf *out, const omm_scenario *s, const char *file,
                                 const char *begun) {
     omm_policy policy;
     omm_policy_default(&policy);
     omm_arena arena;
     omm_arena_init(&arena, SETUP_ARENA_BYTES_MAX);
-    char path[OMM_PATH_MAX];
-    omm_err err = OMM_OK;
-    if (s->policy[0]) {
-        err = omm_path_join(path, dir, s->policy);
-        if (err == OMM_OK) err = omm_policy_load(&policy, path, &arena);
-    }
+    omm_err err = s->policy[0] ? load_policy(&policy, s, file, &arena) : OMM_OK;
     keep_begun(&policy, begun, &arena);
     if (err == OMM_OK) err = omm_config_write(out, omm_policy_fields, &policy);
     omm_arena_fini(&arena);
@@ -203,7 +209,8 @@ static omm_err open_all(sim_setup *setup, const sim_setup_options *options) {
     setup->run_seed = omm_seed_from_u64(setup->scenario.seed);
     OMM_TRY(omm_scenario_write(&setup->scenario_yaml, &setup->scenario));
     if (!options->skip_policy)
-        OMM_TRY(effective_policy(&setup->policy_yaml, &setup->scenario, dir, options->begun));
+        OMM_TRY(effective_policy(&setup->policy_yaml, &setup->scenario, options->scenario,
+                                 options->begun));
     OMM_TRY(enroll(setup));
     OMM_TRY(fill_config(setup, options, find_base(options, dir, setup->scenario.model)));
     setup->config.counts_no_cut = counts_no_cut(options->begun);

@@ -207,12 +207,17 @@ static omm_err open_bundle(omm_bundle **out, omm_simulate_result *result,
     return err;
 }
 
-/* Of fewer nodes than are to be accepted no round would ever count, and a quorum of more than there are would be none;
- * nobody can join a simulated run. */
+/* Of fewer nodes than are to be accepted no round would ever count, and a quorum of more than there are would be none, as
+ * would one of nobody; nobody can join a simulated run. */
 static omm_err check_round(const omm_simulate_options *options, const sim_setup *setup) {
     const omm_scenario_round *round = &setup->scenario.round;
     const uint32_t honest = sim_setup_honest(setup);
     size_t most = setup->node_count;
+    if (honest == 0)
+        return omm_raise(OMM_ERR_CONFIG,
+                         "%s: population: all groups are hostile, so no round would ever begin; "
+                         "accepted: a group with `clients` of the training data beside them",
+                         options->scenario);
     if (round->quorum > honest)
         return omm_raise(OMM_ERR_CONFIG,
                          "%s: round.quorum is %u, but there are %u clients, and nobody can join a "

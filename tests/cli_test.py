@@ -166,7 +166,8 @@ expect(["verify", BASE], 2, "is no bundle: it has neither manifest.json nor run.
 expect(["replay", "/nowhere"], 2, "--node and --round")
 for more in ["-r", 0], ["-n", "x"], ["--steps", 2]:
     expect(["replay", "/nowhere", "--eval", *more], 2, "--eval is without --node, --round and --steps")
-expect(["replay", "/nowhere", "--eval"], 2, "nowhere")
+expect(["replay", "/nowhere", "--eval"], 2, "nowhere is not there")
+expect(["replay", BASE, "--eval"], 2, "is no bundle: it has neither manifest.json nor run.json")
 expect(["replay", "/nowhere", "-n", "x", "-r", 4294967296], 2, "--round 4294967296; accepted: a round")
 # Which option it was, and what it takes.
 expect(["generate", "-m", MODEL, "-n", "-3", "x"], 2, r"-n, --\S+ N: '-3'; accepted: a whole number from 0 to 4294967295")
@@ -727,6 +728,10 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     expect(["simulate", bad, "--out", folder / "x"], 2, r"test.jsonl: \d+ of \d+ held-out examples, the first in line \d+, are also what \S+ trains on", meshmind=FASTER)
     bad.write_text(good + "round: {accept_min: 3, select: 2}\n")
     expect(["simulate", bad, "--out", folder / "x"], 2, "round.accept_min is 3, but a round has 2 nodes at most")
+    bad.write_text(re.sub(r"(?s)population:\n.*?(?=\n\w)", "population: [{group: bad, count: 2, hostile: nan}]", good))
+    expect(["simulate", bad, "--out", folder / "x"], 2, "bad.yaml: population: all groups are hostile, so no round would ever begin; accepted: a group with `clients`", meshmind=FASTER)
+    bad.write_text(re.sub(r"(?m)^policy:.*\n", "", good) + "policy: nowhere.yaml\n")
+    expect(["simulate", bad, "--out", folder / "x"], 2, r"bad.yaml: policy: there is no \S*/nowhere.yaml")
     bad.write_text(good.replace("scalar_steps: 0", "scalar_steps: 9"))  # found out before anything is trained
     expect(["simulate", bad, "--out", folder / "x"], 2, "audit.scalar_steps is 9, and a submission has recipe.steps: 2; accepted: 0 .* to 2")
     bad.write_text(good + "round: {quorum: 40}\n")
@@ -765,8 +770,11 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     # What went wrong in a run is in its summary: why submissions were refused, and rounds that made it worse.
     for change, more, words in (("learning_rate: 0.005, beta2: 0", "", r"\d accepted, \d refused \(REFUSED_RANGE \d\); 2 rounds, \d void; .*\n  REFUSED_RANGE: a value larger than aggregation.value_max; "),
                                 ("learning_rate: 0.005", "aggregation: {weight_sum_max: 256}\n", r"\(nothing was accepted\)\nSubmissions: 0 accepted, \d refused \(REFUSED_SIZE \d\).*\n  REFUSED_SIZE: over a limit of size; for tokens it is aggregation.weight_sum_max"),
-                                ("learning_rate: 0.3", "round: {loss_increase_max: 0}\n", r"6 accepted, 0 refused; 2 rounds, 0 void, \d held back \(worse by more than.*\n(?!  REFUSED)")):
-        bad.write_text(re.sub(r"learning_rate: [\d.]+", change, good) + more)
+                                ("learning_rate: 0.3", "round: {loss_increase_max: 0}\n", r"6 accepted, 0 refused; 2 rounds, 0 void, \d held back \(worse by more than.*\n(?!  REFUSED|  \d)"),
+                                ("learning_rate: 0.005", "population: [{group: three, clients: [cafe-02, studio-02, harbor-02], dropout: 1}]\n",
+                                 r"\nSubmissions: 0 accepted, 0 refused; 2 rounds, 2 void; 3 nodes\n  6 more were asked for and did not come before round.deadline_ms: ")):
+        one = re.sub(r"(?s)population:\n.*?\n(?=\w)", "", good) if more.startswith("population") else good
+        bad.write_text(re.sub(r"learning_rate: [\d.]+", change, one) + more)
         said = run("simulate", bad, "--out", folder / "wrong", "-q", meshmind=FASTER).stdout
         if not re.search(words, said):
             failures.append(f"simulate, {change}: no '{words}' in {said}")
@@ -828,6 +836,10 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     shutil.copytree(out, unsigned)
     (unsigned / "manifest.json.minisig").unlink()
     expect(["verify", unsigned], 1, r"(?s)^run +unknown\nrun digest +unknown\n.*\n  not done: 15 of 17 checks, as the manifest is not signed \(digests, run, .*complete\)\n", "stdout")
+    (unsigned / "manifest.json").unlink()
+    expect(["verify", unsigned], 1, "unsigned was never sealed: its run has not ended")
+    shutil.copy(out / "manifest.json.minisig", unsigned)
+    expect(["verify", unsigned], 1, "unsigned was sealed, and its manifest.json is gone since")
     shutil.rmtree(unsigned)
     strict = folder / "strict.yaml"
     strict.write_text("quality: {heldout_uplift: {threshold: 50}}\n")

@@ -143,6 +143,14 @@ def hostile(folder):
     done = verify(mixed)
     check("verify: " in done.stdout and "FAIL" not in done.stdout.split("communication")[0],
           f"verify: {done.stdout}")
+    # Where only some values are kept: what is wrong with a payload is still the one fault that it has.
+    payloads = ["nan", "out_of_range", "truncated"]
+    evil = "".join(f"  - {{group: {kind.replace('_', '-')}, hostile: {kind}, count: 1}}\n" for kind in payloads)
+    for topk in (0.5, 0.01):  # kept by a bitmap, and by gaps
+        few = folder / f"few-{topk}"
+        simulate(write_small(folder, "few.yaml", honest + evil, rounds=1, topk=topk), few, program=built_fast() or MESHMIND)
+        reasons = sorted(r["reason"] for r in rounds_of(few)[0]["refused"])
+        check(reasons == sorted(HOSTILE[kind][0] for kind in payloads), f"topk {topk}: refused for {reasons}")
     print(f"{len(HOSTILE)} kinds refused, final adapter untouched")
 
 

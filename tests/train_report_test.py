@@ -147,6 +147,8 @@ FACTS = {"steps": ("steps", 0), "tokens": ("tokens", 0), "training loss, first s
          "training loss, last steps": ("loss_last", 4), "best held-out step": ("best_step", 0), "wall time, s": ("wall_s", 1),
          "peak memory, bytes": ("peak_memory_bytes", 0), "energy of the processors, J": ("energy_j", 0)}
 GROUPS = {"Held-out data": "all", "By skill": "skills", "By client": "clients"}
+REPLIES = [("call parses", "call_parses", "calls"), ("right tool", "tool_right", "calls"), ("call exact", "call_exact", "calls"),
+           ("other reply exact", "reply_exact", "replies")]
 COLUMNS = ["", "items", "loss before", "after", "exact before", "after", "of"]
 
 
@@ -172,6 +174,12 @@ def check_figures(page, report):
             exact = [str(row[k]) for k in ("exact_before", "exact_after", "answers")] if row.get("answers") else [""] * 3
             rows.append([row["name"], str(row["items"]), f"{row['loss_before']:.4f}", f"{row['loss_after']:.4f}", *exact])
         check(page.tables.get(title, []) == ([COLUMNS, *rows] if rows else []), f"{title}: {page.tables.get(title)}, in the report: {rows}")
+
+
+    judged = report.get("evaluation", {})
+    rows = [[name, *(str(judged[when][key]) for when in ("before", "after")), str(judged["after"][of])]
+            for name, key, of in REPLIES if judged.get("after", {}).get(of)]
+    check(page.tables.get("Replies", []) == ([["", "before", "after", "of"], *rows] if rows else []), f"Replies: {page.tables.get('Replies')}, in the report: {rows}")
 
 
 def check_origin(rows, report):

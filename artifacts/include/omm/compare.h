@@ -77,6 +77,7 @@ typedef struct omm_compare_bundle {
     uint64_t seed;
     uint64_t up, down;                         /* bytes of completed exchanges, from the ledger */
     uint64_t refused;                          /* submissions */
+    uint64_t missing;                          /* of selected nodes of which none came */
     uint32_t rounds, rounds_void, rounds_held; /* held: not void, and not published */
     double loss;
     const char *program; /* commit that sealed it */

@@ -82,6 +82,7 @@ typedef struct omm_simulate_result {
     uint32_t rounds, rounds_void, nodes;
     uint32_t rounds_held; /* not void, but worse by more than loss_increase_max: not published */
     uint64_t accepted, refused;
+    uint64_t missing; /* of nodes that were asked, and of which nothing came before the deadline */
     char refusals
         [512]; /* their reasons: "REFUSED_RANGE 5, REFUSED_LATE 1"; "" where there are none */
     uint64_t bytes_up, bytes_down; /* wire bytes as they passed, overhead included */
