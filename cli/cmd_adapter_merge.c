@@ -190,6 +190,10 @@ static omm_err write_merged(const merge_args *a, omm_lora_merge *m) {
                "largest");
     omm_err err = omm_lora_merge_file(a->out, m);
     if (err == OMM_OK && a->json) err = print_json(r.tensors);
+    if (err == OMM_OK && !a->json)
+        printf("%s: %zu tensors adapted (change and error: root mean squares over a tensor's "
+               "values; largest: the error of one value)\n",
+               a->out, r.adapted);
     if (err == OMM_OK) warn_of_lost(&r);
     json_decref(r.tensors);
     return err;

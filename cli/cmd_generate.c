@@ -361,6 +361,7 @@ static void tell_speeds(const generation *g, const loaded *l) {
 
 static omm_err report(const generation *g, const loaded *l, const generate_options *o) {
     if (!o->json) printf("\n");
+    (void)fflush(stdout); /* where both streams are one file, speeds come after the text */
     if (o->stats) tell_speeds(g, l);
     return o->json ? report_json(g, l, o) : OMM_OK;
 }

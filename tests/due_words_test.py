@@ -36,6 +36,12 @@ for more, due in ([few], True), ([few, "--json"], True), ([few, "--type", "F16"]
     found.check(bool(re.search(WORD, done.stderr)) == due, f"merge {more[1:]}: {done.stderr}")
     if "--json" in more:
         found.check(len(json.loads(done.stdout)["tensors"]) == 42, done.stdout[:200])
+    else:
+        found.check(done.stdout.splitlines()[-1].startswith(f"{work / 'merged.gguf'}: 42 tensors adapted (change and error: "), done.stdout[-200:])
+# Text and speeds in one file: the text first.
+with open(work / "both.txt", "w") as both:
+    subprocess.run([MESHMIND, "generate", "-m", str(MODEL), "-n", "3", "--stats", "Once"], stdout=both, stderr=both, check=True)
+found.check((work / "both.txt").read_text().splitlines()[-1].startswith("prompt "), (work / "both.txt").read_text()[-200:])
 run("quantize", MODEL, work / "x.gguf", "Q4_K_M", "--pure", code=2)
 found.check(not (work / "x.gguf").exists(), "quantize --pure of a mix wrote a file")
 # A text that the context ends; the last token that was asked for is no early end.

@@ -424,6 +424,10 @@ static void refusals(void) {
     asked_formats();
     unknown_clients();
     many_clients();
+    o.client_default = NULL; /* a run of many clients: a line that names none is nobody's */
+    CHECK_ERR(parse(&data, "{\"clent\": \"a\", \"messages\": []}", &o), OMM_ERR_FORMAT);
+    expect_text(omm_err_sentence(), "t:1: client: missing; a string is needed");
+    o.client_default = s_detect.client_default;
     CHECK_ERR(parse(&data, "Good line.\nBad \xc3( line", &o), OMM_ERR_FORMAT);
     expect_text(omm_err_sentence(), "t:2:5: byte 0xc3 is not UTF-8 text; is this a text file?");
     static const char *const bytes[] = {"\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82"};

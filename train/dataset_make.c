@@ -132,7 +132,8 @@ static omm_err read_name(maker *m, const char **out, const json_t *root, const c
                          const char *missing) {
     const json_t *value = json_object_get(root, key);
     const char *text = missing;
-    if (value || !missing) {
+    if (!value && !missing) return BAD(m, NAME, "%s: missing; a string is needed", key);
+    if (value) {
         text = json_string_value(value);
         if (!text || (strcmp(key, "client") == 0 && !*text))
             return BAD(m, NAME, "%s: a string is needed", key);
