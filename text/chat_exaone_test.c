@@ -298,21 +298,7 @@ static void test_allocations(void) {
     const omm_message turns[] = {turn(OMM_ROLE_ASSISTANT, "<think>a</think>b"),
                                  turn(OMM_ROLE_TOOL, "c"), turn(OMM_ROLE_TOOL, "d")};
     omm_tokenizer *t = open_marks(EXAONE, 0);
-    const size_t live = omm_mem_live();
-    omm_err err = OMM_ERR_NOMEM;
-    size_t count = 0;
-    for (size_t nth = 1; err != OMM_OK; nth++, count++) {
-        omm_prompt p;
-        omm_prompt_init(&p, TOKENS_MAX);
-        omm_mem_fail_nth(nth);
-        err = omm_chat_render(&p, t, turns, 3, OMM_CHAT_ANSWER);
-        CHECK(err != OMM_OK || omm_mem_fail_is_due());
-        omm_mem_fail_nth(0);
-        CHECK(err == OMM_OK || (err == OMM_ERR_NOMEM && p.tokens.count == 0 && p.mask.size == 0));
-        omm_prompt_fini(&p);
-        CHECK_EQ(omm_mem_live(), live);
-    }
-    CHECK(count > 5);
+    CHECK(check_allocations(t, turns, 3) > 5);
     omm_tokenizer_close(t);
 }
 

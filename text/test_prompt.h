@@ -3,6 +3,7 @@
 #define TEXT_TEST_PROMPT_H
 
 #include "omm/chat.h"
+#include "omm/mem.h"
 #include "test_vocab.h"
 
 enum { TOKENS_MAX = 8192 };
@@ -35,6 +36,24 @@ static inline void check_prompt(const omm_tokenizer *t, const omm_message *turns
     omm_buf_fini(&text);
     omm_tokens_fini(&ids);
     omm_prompt_fini(&p);
+}
+
+/* Each allocation of a prompt fails once: nothing is left of it.  Returns how many there are. */
+static inline size_t check_allocations(const omm_tokenizer *t, const omm_message *turns,
+                                       size_t count) {
+    const size_t live = omm_mem_live();
+    for (size_t nth = 1;; nth++) {
+        omm_prompt p;
+        omm_prompt_init(&p, TOKENS_MAX);
+        omm_mem_fail_nth(nth);
+        const omm_err err = omm_chat_render(&p, t, turns, count, OMM_CHAT_ANSWER);
+        CHECK(err != OMM_OK || omm_mem_fail_is_due());
+        omm_mem_fail_nth(0);
+        CHECK(err == OMM_OK || (err == OMM_ERR_NOMEM && p.tokens.count == 0 && p.mask.size == 0));
+        omm_prompt_fini(&p);
+        CHECK_EQ(omm_mem_live(), live);
+        if (err == OMM_OK) return nth - 1;
+    }
 }
 
 static inline omm_message turn(omm_role role, const char *content) {
