@@ -166,7 +166,7 @@ omm_err omm_dir_remove(const char *path) {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT && path[0] != '\0') return OMM_OK;
     if (fd < 0) return omm_raise(OMM_ERR_IO, "open folder %s: %s", path, strerror(errno));
-    OMM_TRY(remove_content(fd, path, 0));
+    OMM_TRY(omm_err_about(remove_content(fd, path, 0), path));
     if (rmdir(path) != 0 && errno != ENOENT)
         return omm_raise(OMM_ERR_IO, "remove folder %s: %s", path, strerror(errno));
     return OMM_OK;

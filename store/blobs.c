@@ -424,23 +424,29 @@ omm_err omm_blobs_put_chunk(bool *complete, omm_blobs *blobs, const omm_blob_pla
     return OMM_OK;
 }
 
+/* After chunks were removed with `err`: of a removal that ended half way only what is left is known, so it is counted. */
+static omm_err count_left(omm_blobs *blobs, omm_err err) {
+    omm_err counted = files_total(&blobs->total, &blobs->files);
+    return err != OMM_OK ? err : counted;
+}
+
 omm_err omm_blobs_drop_partial(omm_blobs *blobs, const omm_blob_plan *plan) {
     char name[NAME_SIZE];
     if (is_small(blobs, plan)) return OMM_OK;
     omm_digest folder = omm_blob_plan_name(plan);
     partial *p = find_partial(blobs, &folder);
     partial_name(name, &folder);
-    OMM_TRY(files_remove_under(&blobs->files, name));
-    if (p) {
-        blobs->total -= p->bytes;
-        forget_partial(blobs, p);
-        return OMM_OK;
-    }
-    return files_total(&blobs->total, &blobs->files); /* chunks of an earlier process */
+    omm_err err = files_remove_under(&blobs->files, name);
+    if (!p) return count_left(blobs, err); /* chunks of an earlier process */
+    const uint64_t bytes = p->bytes;
+    forget_partial(blobs, p);
+    if (err != OMM_OK) return count_left(blobs, err);
+    blobs->total -= bytes;
+    return OMM_OK;
 }
 
 omm_err omm_blobs_drop_partials(omm_blobs *blobs) {
-    OMM_TRY(files_remove_under(&blobs->files, "partial"));
+    omm_err err = files_remove_under(&blobs->files, "partial");
     while (blobs->partial_count > 0) forget_partial(blobs, &blobs->partials[0]);
-    return files_total(&blobs->total, &blobs->files);
+    return count_left(blobs, err);
 }

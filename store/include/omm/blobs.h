@@ -85,7 +85,8 @@ OMM_CHECKED omm_err omm_blobs_missing(uint32_t *missing, size_t *missing_count, 
  * REFUSED_DIGEST (this chunk, or the whole: then all its chunks are dropped), SIZE, IO, NOMEM. */
 OMM_CHECKED omm_err omm_blobs_put_chunk(bool *complete, omm_blobs *blobs, const omm_blob_plan *plan,
                                         uint32_t index, omm_bytes data);
-/* Forget the chunks of a plan that will not be finished, or of all plans. */
+/* Forget the chunks of a plan that will not be finished, or of all plans.  Errors: IO; then those that could be removed are
+ * missing, and only those. */
 OMM_CHECKED omm_err omm_blobs_drop_partial(omm_blobs *blobs, const omm_blob_plan *plan);
 OMM_CHECKED omm_err omm_blobs_drop_partials(omm_blobs *blobs);
 
