@@ -148,10 +148,28 @@ static omm_err keep_evidence(const omm_coord *c, const canary_peer *p, const omm
 
 /* ---- what it changes ---- */
 
+/* A candidate that is a node of the run by now. */
+static void is_node(omm_coord *c, canary_peer *p) {
+    p->node = coord_node_find(c, &p->id);
+    OMM_ASSERT(p->node >= 0);
+    c->canary->of_node[p->node] = p;
+}
+
 omm_err coord_canary_let_in(omm_coord *c, canary_peer *p) {
     OMM_TRY(coord_enrol_let_in(c, &p->key, p->by));
-    p->node = coord_node_find(c, &p->id);
-    c->canary->of_node[p->node] = p;
+    is_node(c, p);
+    return OMM_OK;
+}
+
+omm_err coord_canary_invited(omm_coord *c, const omm_digest *id) {
+    canary_peer *p = canary_find(c->canary, id);
+    OMM_ASSERT(p);
+    is_node(c, p);
+    if (p->state != CANARY_DUE) return OMM_OK;
+    canary_peer next = *p;
+    next.state = CANARY_PASSED;
+    OMM_TRY(canary_store_save(c->canary->db, &next, CANARY_NO_BYTES, (omm_bytes){0}));
+    *p = next;
     return OMM_OK;
 }
 

@@ -269,6 +269,17 @@ static bool takes_work(const omm_coord *c) {
     return c->enrol && c->o.enrolment->work_bits > 0;
 }
 
+/* A candidate that shows an invitation waits for no canaries any more. */
+static omm_err invite_candidate(omm_coord *c, const omm_enrol *enrol, const omm_public_key *key) {
+    enrol_invitation invitation;
+    const omm_digest id = omm_key_id(key);
+    OMM_TRY(check_invitation(&invitation, c, enrol, key));
+    OMM_TRY(check_room(c));
+    OMM_TRY(check_name(c, key));
+    OMM_TRY(take_in(c, key, &invitation));
+    return coord_canary_invited(c, &id);
+}
+
 /* A stranger whose signature is good.  *challenged: nothing was proved, so work is asked for. */
 static omm_err let_stranger_in(bool *challenged, omm_coord *c, const omm_enrol *enrol,
                                const omm_public_key *key) {
@@ -303,5 +314,6 @@ omm_err coord_enrol_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms, omm_by
     if (node < 0) OMM_TRY(coord_canary_knows(&is_candidate, c, &id));
     if (node < 0 && !is_candidate) OMM_TRY(let_stranger_in(&challenged, c, &enrol, &envelope.key));
     if (challenged) return reply_challenge(reply, c, now_ms);
+    if (is_candidate && enrol.has_invitation) OMM_TRY(invite_candidate(c, &enrol, &envelope.key));
     return omm_reply_encode(reply, &(omm_reply){.kind = OMM_REPLY_WAIT}); /* 0: it is in */
 }

@@ -349,6 +349,8 @@ bool coord_canary_tries(const omm_coord *c);
 OMM_CHECKED omm_err coord_canary_admit(omm_coord *c, const omm_public_key *key, const char *by);
 /* A candidate?  Errors: REFUSED_KEY (it was one, and failed), IO. */
 OMM_CHECKED omm_err coord_canary_knows(bool *known, const omm_coord *c, const omm_digest *id);
+/* A candidate has become a node of the run by an invitation: what it has begun it ends, as a node does, and owes no more. */
+OMM_CHECKED omm_err coord_canary_invited(omm_coord *c, const omm_digest *id);
 /* Has the node of the run a canary that it must answer first? */
 bool coord_canary_holds(const omm_coord *c, size_t node);
 /* Of a candidate, or of a node that is held. */

@@ -138,6 +138,7 @@ struct omm_node {
 /* ---- keep.c: names of stored values ---- */
 #define KEEP_KEY_ID "key_id"
 #define KEEP_RUN_ID "run_id"
+#define KEEP_INVITED "invited" /* id of the invitation that we showed, and are in by */
 #define KEEP_COUNTER "counter"
 #define KEEP_ROUNDS_SEEN "rounds_seen"
 #define KEEP_RESIDUAL "residual"         /* f32 little endian */

@@ -27,6 +27,27 @@ omm_node_limits omm_node_limits_default(void) {
 
 /* ---- open ---- */
 
+/* An invitation is shown once without being asked for: who came by work is polled as a candidate, and nobody refuses it. */
+static omm_err first_question(node_phase *asks, omm_node *node) {
+    omm_buf shown;
+    bool found = false;
+    *asks = NODE_POLLING;
+    if (!node->o.token) return OMM_OK;
+    const omm_digest id = omm_invitation_id(node->o.token);
+    omm_buf_init(&shown, sizeof id);
+    omm_err err = node_keep_get(&found, &shown, node, KEEP_INVITED);
+    if (!omm_bytes_equal(omm_buf_view(&shown), omm_bytes_of(&id, sizeof id)))
+        *asks = NODE_ENROLLING;
+    omm_buf_fini(&shown);
+    return err;
+}
+
+static omm_err note_invited(omm_node *node) {
+    if (!node->o.token) return OMM_OK;
+    const omm_digest id = omm_invitation_id(node->o.token);
+    return node_keep_put(node, KEEP_INVITED, omm_bytes_of(&id, sizeof id));
+}
+
 static omm_err load(omm_node *node) {
     omm_buf run_id;
     omm_buf_init(&run_id, OMM_RUN_ID_SIZE);
@@ -53,7 +74,9 @@ static omm_err load(omm_node *node) {
     bool ends = false;
     OMM_TRY(node_close_restore(&ends, node));
     const node_phase gives = node->o.is_dry ? NODE_SHOWING : NODE_SUBMITTING;
-    node->phase = ends ? NODE_DONE : node->submission.size > 0 ? gives : NODE_POLLING;
+    node_phase asks;
+    OMM_TRY(first_question(&asks, node));
+    node->phase = ends ? NODE_DONE : node->submission.size > 0 ? gives : asks;
     return OMM_OK;
 }
 
@@ -373,6 +396,7 @@ static omm_err on_enrol_reply(omm_node *node, uint64_t now_ms, const omm_reply *
         wait(node, now_ms, NODE_BACKOFF_MIN_MS);
         return OMM_OK;
     } else if (reply->kind == OMM_REPLY_WAIT) {
+        OMM_TRY(note_invited(node));
         omm_log_event(node->o.log, OMM_LOG_INFO, "enrolled", OMM_LOG_STR("node", node->o.name));
     } else {
         const bool is_refused = reply->kind == OMM_REPLY_REFUSED;

@@ -79,9 +79,8 @@ def write_node(name, port, public, mode=0o600, **more):
 
 def joins_without_a_warning(name):
     """All goes well, and its owner reads what happens; a refusal is one to them who are refused."""
-    joining = log_of(name).partition(" INFO enrolled ")[0]
-    check(re.search(f' INFO asks_to_join node={name} by=invitation because="public_key: not enrolled in this run; accepted: an invitation', joining)
-          and not re.search(" (WARN|ERROR) ", joining), f"{name} joins: {joining}")
+    joining, is_in, _ = log_of(name).partition(f" INFO enrolled node={name}")
+    check(is_in and not re.search(" (WARN|ERROR) |asks_to_join", joining), f"{name} joins: {log_of(name)}")
     for refused in ("double", "noisy"):
         check(f" WARN enrol_refused node={refused} " in log_of(refused), f"{refused} is not warned: {log_of(refused)[:2000]}")
 
@@ -126,7 +125,7 @@ def moves(name, process):
     board = moved / name / "status.json"
     said = lambda: json.loads(board.read_text()) if board.exists() else {}
     wait_for("the moved one is answered", lambda: process.poll() is not None or said().get("wire", {}).get("bytes_in", 0) > 0 and not said()["detail"])
-    check(process.poll() is None and " enrolled " not in live.log_of(moved, name), live.log_of(moved, name))
+    check(process.poll() is None and not re.search("asks_to_join|enrol_refused", live.log_of(moved, name)), live.log_of(moved, name))
     return process
 
 
