@@ -156,6 +156,10 @@ static void print_bytes(const omm_simulate_result *r) {
                100 * (1 - total / (double)r->bytes_fp32));
     else
         printf("(nothing was accepted)\n");
+    if (r->bytes_fp32 && r->values_kept < r->values)
+        printf("Of a delta the largest %llu of %llu values are sent (%.2g %%: codec.up)\n",
+               (unsigned long long)r->values_kept, (unsigned long long)r->values,
+               100 * (double)r->values_kept / (double)r->values);
     printf("Submissions: %llu accepted, %llu refused%s%s%s; %u round%s, %u void%s; %u node%s\n",
            (unsigned long long)r->accepted, (unsigned long long)r->refused,
            r->refusals[0] ? " (" : "", r->refusals, r->refusals[0] ? ")" : "", r->rounds,

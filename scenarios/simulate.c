@@ -148,6 +148,9 @@ static omm_err choose_dir(char out[OMM_PATH_MAX], const omm_simulate_options *op
 }
 
 static void sum_wire(omm_simulate_result *result, const sim *s) {
+    const omm_run_record *run = omm_run_get_record(s->setup->run);
+    result->values = run->layout.value_count;
+    result->values_kept = run->codec_up.keep_count > 0 ? run->codec_up.keep_count : result->values;
     for (size_t i = 0; i < s->setup->node_count; i++) {
         if (!s->peers[i].node) continue;
         result->bytes_up += s->peers[i].bytes_up;
