@@ -85,7 +85,7 @@ typedef struct omm_simulate_result {
     uint64_t missing; /* of nodes that were asked, and of which nothing came before the deadline */
     char refusals
         [512]; /* their reasons: "REFUSED_RANGE 5, REFUSED_LATE 1"; "" where there are none */
-    uint64_t values_kept, values; /* of a delta: that a submission carries at most (codec.up), and has */
+    uint64_t values_kept, values;  /* of a delta: that one submission carries, and that it has */
     uint64_t bytes_up, bytes_down; /* wire bytes as they passed, overhead included */
     uint64_t bytes_fp32;           /* the same with all adapters in f32; 0: nothing was accepted */
     uint64_t virtual_ms;           /* virtual time at the end */
