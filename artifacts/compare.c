@@ -179,10 +179,27 @@ static size_t partner(const comparer *c, size_t index) {
     return SIZE_MAX;
 }
 
+static bool has_pairs(const comparer *c) {
+    for (size_t i = 0; i < c->out->bundle_count; i++)
+        if (partner(c, i) != SIZE_MAX) return true;
+    return false;
+}
+
+/* Which runs are compared. */
+static void choose(comparer *c) {
+    omm_comparison *out = c->out;
+    const bool pairs = has_pairs(c);
+    out->a_count = out->b_count = 0;
+    for (size_t i = 0; i < out->bundle_count; i++) {
+        c->bundles[i].counts = !pairs || partner(c, i) != SIZE_MAX;
+        if (c->bundles[i].counts) ++*(c->bundles[i].is_b ? &out->b_count : &out->a_count);
+    }
+}
+
 /* Those that a service draws for itself are nobody's setting. */
 static bool seeds_differ(const comparer *c) {
     for (size_t i = 0; i < c->out->bundle_count; i++)
-        if (c->bundles[i].has_seed && partner(c, i) == SIZE_MAX) return true;
+        if (c->bundles[i].has_seed) return !has_pairs(c);
     return false;
 }
 
@@ -448,11 +465,11 @@ static void check_circumstances(comparer *c) {
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
-/* Mean over the bundles of one side of what client `client` has, and of all clients (SIZE_MAX). */
+/* Mean over the runs of one side that count of what client `client` has, and of all clients (SIZE_MAX). */
 static double side_mean(const comparer *c, bool is_b, omm_compare_quantity q, size_t client) {
     double sum = 0.0;
     for (size_t i = 0; i < c->out->bundle_count; i++)
-        if (c->bundles[i].is_b == is_b)
+        if (c->bundles[i].counts && c->bundles[i].is_b == is_b)
             sum += client == SIZE_MAX ? c->data[i].mean[q] : c->data[i].means[q][client];
     return sum / (double)(is_b ? c->out->b_count : c->out->a_count);
 }
@@ -462,7 +479,7 @@ static omm_interval side_range(const comparer *c, bool is_b, omm_compare_quantit
     bool any = false;
     for (size_t i = 0; i < c->out->bundle_count; i++) {
         const double value = c->data[i].mean[q];
-        if (c->bundles[i].is_b != is_b) continue;
+        if (!c->bundles[i].counts || c->bundles[i].is_b != is_b) continue;
         if (!any || value < range.low) range.low = value;
         if (!any || value > range.high) range.high = value;
         any = true;
@@ -544,6 +561,7 @@ static omm_err compare(comparer *c) {
         return omm_raise(OMM_ERR_CONFIG,
                          "all %zu bundles have the same settings: nothing to compare",
                          out->bundle_count);
+    choose(c);
     OMM_TRY(find_differences(c));
     check_circumstances(c);
     for (size_t i = 0; i < out->client_count; i++) {

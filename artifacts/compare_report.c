@@ -49,6 +49,9 @@ static omm_err text_bundles(omm_buf *out, const omm_comparison *c) {
                 "     of %u rounds %u void, %u held back; %" PRIu64 " submissions refused, %" PRIu64
                 " never came; bytes are of accepted ones\n",
                 b->rounds, b->rounds_void, b->rounds_held, b->refused, b->missing));
+        if (!b->counts)
+            OMM_TRY(
+                omm_buf_printf(out, "     not counted: no run of the other side has its seed\n"));
     }
     return OMM_OK;
 }
@@ -172,6 +175,7 @@ static omm_err json_bundles(json_t *array, const omm_comparison *c) {
         OMM_TRY(omm_json_set(o, "bundle", omm_json_text(b->dir)));
         OMM_TRY(omm_json_set_str(o, "side", b->is_b ? "b" : "a"));
         OMM_TRY(put_seed(o, b));
+        OMM_TRY(omm_json_set_bool(o, "counts", b->counts));
         OMM_TRY(omm_json_set_real(o, "loss", b->loss));
         OMM_TRY(omm_json_set_int(o, "up_bytes", (int64_t)b->up));
         OMM_TRY(omm_json_set_int(o, "down_bytes", (int64_t)b->down));

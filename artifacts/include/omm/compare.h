@@ -7,7 +7,8 @@
  * Settings are scenario.yaml without seed, name and the paths of files, the base model's digest, how
  * many examples each client has, and policy.yaml.  A run says more than its seed only where others with
  * other seeds agree: with several on a side, each metric has their range and how many seeds took B's part.
- * Seeds that are not the same on both sides are a setting that differs.  Where none is on both, the sides are told apart
+ * Where a seed is on both sides, only runs of such seeds count: the same seed draws the same nodes, and another on one side
+ * alone would lay its luck to the setting.  Where none is on both, seeds are a setting that differs, and the sides are told apart
  * only if all runs of one are below all of the other and that is no chance (under 5 % of the ways to share them out).
  * Fewer than OMM_COMPARE_CLIENTS_MIN clients all lean one way by chance too often: then as many seeds must, or the runs as above.
  *
@@ -74,6 +75,7 @@ typedef struct omm_compare_client {
 typedef struct omm_compare_bundle {
     const char *dir; /* borrowed */
     bool is_b, has_seed;
+    bool counts; /* false: others' seeds are on both sides, and its own is not */
     uint64_t seed;
     uint64_t up, down;                         /* bytes of completed exchanges, from the ledger */
     uint64_t refused;                          /* submissions */
@@ -84,8 +86,8 @@ typedef struct omm_compare_bundle {
 } omm_compare_bundle;
 
 typedef struct omm_comparison {
-    const omm_compare_bundle *bundles; /* as given */
-    size_t bundle_count, a_count, b_count;
+    const omm_compare_bundle *bundles;     /* as given */
+    size_t bundle_count, a_count, b_count; /* of a side: that count */
     const omm_compare_setting *settings;
     size_t setting_count;
     omm_compare_metric metrics[OMM_COMPARE_QUANTITIES];
