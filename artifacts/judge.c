@@ -68,9 +68,10 @@ static omm_err add_row(void *ud, const omm_ledger_record *row) {
     traffic *t = ud;
     const omm_gate_bytes bytes = {row->up, row->down, row->fp32};
     omm_gate_traffic_add(&t->exchanges, &bytes);
-    t->bytes += row->up + row->down;
+    t->bytes = saturating_add(t->bytes, saturating_add(row->up, row->down));
     size_t at = wire_node(&t->wire, &row->node);
-    if (at < t->wire.node_count && !t->wire.has_payloads) t->nodes[at].fp32 += row->fp32;
+    if (at < t->wire.node_count && !t->wire.has_payloads)
+        t->nodes[at].fp32 = saturating_add(t->nodes[at].fp32, row->fp32);
     return OMM_OK;
 }
 

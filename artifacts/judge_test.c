@@ -357,6 +357,38 @@ static void test_less(void) {
     omm_judgement_fini(&j);
 }
 
+/* A ledger whose bytes are 2^64 and a few more is not one of a few bytes, beside which little has passed. */
+static void test_huge_ledger(void) {
+    char dir[OMM_PATH_MAX];
+    omm_judgement j;
+    omm_buf text, out;
+    omm_arena arena;
+    omm_bytes *lines = NULL;
+    size_t count = 0;
+    omm_buf_init(&text, BUF_MAX);
+    omm_buf_init(&out, BUF_MAX);
+    omm_arena_init(&arena, BUF_MAX);
+    kit_copy(dir, s_kit.dir);
+    kit_read(&text, dir, "ledger.jsonl");
+    CHECK_OK(omm_evidence_lines(&lines, &count, &arena, omm_buf_view(&text), 6));
+    CHECK_EQ(count, 6);
+    for (size_t i = 0; i < count; i++) {
+        omm_ledger_record row;
+        CHECK_OK(omm_ledger_record_parse(&row, lines[i]));
+        if (i < 4) row.up = (uint64_t)1 << 62;
+        CHECK_OK(omm_ledger_record_write(&out, &row));
+    }
+    kit_write(dir, "ledger.jsonl", omm_buf_view(&out));
+    judge(&j, dir);
+    expect_reason(&j, "saving_vs_fp32", "value is not a finite number");
+    expect_reason(&j, "wire_overhead", "value is not a finite number");
+    omm_judgement_fini(&j);
+    omm_arena_fini(&arena);
+    omm_buf_fini(&out);
+    omm_buf_fini(&text);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
 /* --- repetitions --- */
 
 enum { CHECKS_MAX = 4, THREADS = 0, ISA = 1, SCALAR = 2 };
@@ -518,6 +550,7 @@ int main(void) {
     test_wrong_files();
     test_not_generated();
     test_less();
+    test_huge_ledger();
     test_repeats();
     kit_remove(&s_kit);
     return 0;
