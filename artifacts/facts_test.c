@@ -300,6 +300,31 @@ static void test_rows(void) {
     }
 }
 
+/* A file that is judged on fewer items than were agreed, or on one of them twice. */
+static void test_row_count(void) {
+    static const char *const paths[] = {"eval/before.jsonl", "eval/after.jsonl",
+                                        "eval/control.jsonl"};
+    for (size_t p = 0; p < 3; p++)
+        for (int more = 0; more < 2; more++) {
+            char dir[OMM_PATH_MAX];
+            omm_bytes *lines = NULL;
+            size_t count = 0;
+            omm_buf out;
+            omm_buf_init(&out, BUF_MAX);
+            const omm_bytes text = take(paths[p]);
+            CHECK_OK(omm_evidence_lines(&lines, &count, &s_arena, text, KIT_ITEMS));
+            const omm_bytes last = lines[count - 1];
+            CHECK_OK(omm_buf_append(&out, text.data, more ? text.size : text.size - last.size));
+            if (more) CHECK_OK(omm_buf_append(&out, last.data, last.size));
+            kit_copy(dir, s_kit.dir);
+            kit_write(dir, paths[p], omm_buf_view(&out));
+            kit_reseal(dir, &s_kit.bundle, true);
+            kit_fails(&s_kit, dir, "eval", paths[p],
+                      more ? "7 items, and run.json says 6" : "5 items, and run.json says 6");
+            omm_buf_fini(&out);
+        }
+}
+
 /* All files of eval/ say the same of an item, and it cannot be true: whose it is, or how long.  said: NULL, it can be. */
 static void items_fail(void (*change)(omm_eval_record *row, size_t i), const char *said) {
     static const char *const paths[] = {"eval/before.jsonl", "eval/after.jsonl",
@@ -752,6 +777,7 @@ int main(void) {
     test_losses();
     test_states();
     test_rows();
+    test_row_count();
     test_items();
     test_twins();
     test_ledger();

@@ -514,6 +514,11 @@ static void no_state_loss(const char *dir) {
     kit_edit(dir, "eval/rounds.jsonl", NULL, "\"loss\":", "\"loss\":-");
 }
 
+static void no_ledger(const char *dir) {
+    kit_delete(dir, "ledger.jsonl");
+    close_again(dir);
+}
+
 static const struct lie {
     void (*change)(const char *dir);
     const char *check, *path, *says;
@@ -540,6 +545,7 @@ static const struct lie {
     {not_parsed, "eval", "eval/after.jsonl", "tool_ok without parsed"},
     {not_its_tool, "eval", "eval/before.jsonl", "exact without tool_ok"},
     {no_loss, "run", "rounds.jsonl", "loss is below 0"},
+    {no_ledger, "ledger", "ledger.jsonl", "the file is missing"},
     {no_state_loss, "eval", "eval/rounds.jsonl", "loss is below 0"},
     {policy_comment, "verdicts", "policy.yaml", "is not as the effective form has it"},
     {policy_default, "verdicts", "policy.yaml", "is not as the effective form has it"},

@@ -292,18 +292,65 @@ static void test_wrong_files(void) {
     }
 }
 
+/* The first tool item of a file of eval/ has no reply. */
+static void without_reply(const char *dir, const char *path) {
+    omm_buf text, out;
+    omm_arena arena;
+    omm_bytes *lines = NULL;
+    size_t count = 0;
+    bool is_done = false;
+    omm_buf_init(&text, BUF_MAX);
+    omm_buf_init(&out, BUF_MAX);
+    omm_arena_init(&arena, BUF_MAX);
+    kit_read(&text, dir, path);
+    CHECK_OK(omm_evidence_lines(&lines, &count, &arena, omm_buf_view(&text), KIT_ITEMS));
+    for (size_t i = 0; i < count; i++) {
+        omm_eval_record row;
+        CHECK_OK(omm_eval_record_parse(&row, &arena, lines[i]));
+        if (row.is_tool && !is_done) {
+            row.generated = row.parsed = row.tool_ok = row.exact = false;
+            row.reply = "";
+            is_done = true;
+        }
+        CHECK_OK(omm_eval_record_write(&out, &row));
+    }
+    CHECK(is_done);
+    kit_write(dir, path, omm_buf_view(&out));
+    omm_arena_fini(&arena);
+    omm_buf_fini(&out);
+    omm_buf_fini(&text);
+}
+
 /* A tool item counts where both have generated; here two of three have. */
 static void test_not_generated(void) {
+    static const char *const paths[] = {"eval/before.jsonl", "eval/after.jsonl"};
+    for (size_t i = 0; i < 2; i++) {
+        char dir[OMM_PATH_MAX];
+        omm_judgement j;
+        kit_copy(dir, s_kit.dir);
+        without_reply(dir, paths[i]);
+        judge(&j, dir);
+        expect(&j, "tool_parsed_gain", 1, 2);
+        omm_judgement_fini(&j);
+        CHECK_OK(omm_dir_remove(dir));
+    }
+}
+
+static void test_row_less(const char *path) {
     char dir[OMM_PATH_MAX];
     omm_judgement j;
+    omm_buf text;
+    omm_buf_init(&text, BUF_MAX);
     kit_copy(dir, s_kit.dir);
-    replace(dir, "eval/before.jsonl", "\"generated\":true,\"item\":\"1dbd",
-            "\"generated\":false,\"item\":\"1dbd");
-    replace(dir, "eval/before.jsonl",
-            "\"parsed\":false,\"reply\":\"ok\",\"skill\":\"calculator\",\"tokens\":11",
-            "\"parsed\":false,\"reply\":\"\",\"skill\":\"calculator\",\"tokens\":11");
+    kit_read(&text, dir, path);
+    for (text.size--; text.data[text.size - 1] != '\n'; text.size--) {
+    }
+    kit_write(dir, path, omm_buf_view(&text));
+    omm_buf_fini(&text);
     judge(&j, dir);
-    expect(&j, "tool_parsed_gain", 1, 2);
+    expect_reason(&j, "heldout_uplift", "the two evaluations have different numbers of items");
+    expect_reason(&j, "worst_client_uplift", "different numbers");
+    CHECK_EQ(find(&j, "heldout_uplift")->samples, 0);
     omm_judgement_fini(&j);
     CHECK_OK(omm_dir_remove(dir));
 }
@@ -312,20 +359,8 @@ static void test_not_generated(void) {
 static void test_less(void) {
     char dir[OMM_PATH_MAX];
     omm_judgement j;
-    omm_buf text;
-    omm_buf_init(&text, BUF_MAX);
-    kit_copy(dir, s_kit.dir);
-    kit_read(&text, dir, "eval/before.jsonl");
-    for (text.size--; text.data[text.size - 1] != '\n'; text.size--) {
-    }
-    kit_write(dir, "eval/before.jsonl", omm_buf_view(&text));
-    omm_buf_fini(&text);
-    judge(&j, dir);
-    expect_reason(&j, "heldout_uplift", "the two evaluations have different numbers of items");
-    expect_reason(&j, "worst_client_uplift", "different numbers");
-    CHECK_EQ(find(&j, "heldout_uplift")->samples, 0);
-    omm_judgement_fini(&j);
-    CHECK_OK(omm_dir_remove(dir));
+    test_row_less("eval/before.jsonl");
+    test_row_less("eval/after.jsonl");
 
     kit_copy(dir, s_kit.dir);
     kit_delete(dir, omm_bundle_path_submission(2, &s_kit.ids[0]).text);
@@ -382,6 +417,51 @@ static void test_huge_ledger(void) {
     judge(&j, dir);
     expect_reason(&j, "saving_vs_fp32", "value is not a finite number");
     expect_reason(&j, "wire_overhead", "value is not a finite number");
+    omm_judgement_fini(&j);
+    omm_arena_fini(&arena);
+    omm_buf_fini(&out);
+    omm_buf_fini(&text);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
+/* A row of more adapters than 64 bits can count as f32 is no saving. */
+static void test_huge_wire(void) {
+    char dir[OMM_PATH_MAX];
+    omm_judgement j;
+    kit_copy(dir, s_kit.dir);
+    replace(dir, "measured/wire.json", "\"up\":2000,", "\"up\":9223372036854775807,");
+    replace(dir, "measured/wire.json", "\"up_payload\":162", "\"up_payload\":9223372036854775807");
+    judge(&j, dir);
+    expect_reason(&j, "wire_saving_vs_fp32", "value is not a finite number");
+    omm_judgement_fini(&j);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
+/* Whom no round has selected was offered nothing, and has no share to be compared. */
+static void test_never_selected(void) {
+    char dir[OMM_PATH_MAX];
+    omm_judgement j;
+    omm_buf text, out;
+    omm_arena arena;
+    omm_bytes *lines = NULL;
+    size_t count = 0;
+    omm_buf_init(&text, BUF_MAX);
+    omm_buf_init(&out, BUF_MAX);
+    omm_arena_init(&arena, BUF_MAX);
+    kit_copy(dir, s_kit.dir);
+    kit_read(&text, dir, "rounds.jsonl");
+    CHECK_OK(omm_evidence_lines(&lines, &count, &arena, omm_buf_view(&text), KIT_ROUNDS));
+    for (size_t i = 0; i < count; i++) {
+        omm_round_record round;
+        CHECK_OK(omm_round_record_parse(&round, &arena, lines[i]));
+        CHECK_EQ(round.selected_count, KIT_NODES);
+        round.selected_count = KIT_NODES - 1; /* the last one of them */
+        CHECK_OK(omm_round_record_write(&out, &round));
+    }
+    kit_write(dir, "rounds.jsonl", omm_buf_view(&out));
+    judge(&j, dir);
+    CHECK_EQ(find(&j, "jain_index")->samples, KIT_NODES - 1);
+    CHECK(find(&j, "jain_index")->has_value && find(&j, "share_gap")->has_value);
     omm_judgement_fini(&j);
     omm_arena_fini(&arena);
     omm_buf_fini(&out);
@@ -550,7 +630,9 @@ int main(void) {
     test_wrong_files();
     test_not_generated();
     test_less();
+    test_never_selected();
     test_huge_ledger();
+    test_huge_wire();
     test_repeats();
     kit_remove(&s_kit);
     return 0;
