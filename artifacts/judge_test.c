@@ -514,11 +514,13 @@ static void aim(repeats *r, omm_repro_check *c, size_t place) {
     c->expected = c->repeated = r->hex[place];
 }
 
-static void judge_repeats(omm_judgement *j, const repeats *r) {
+/* without: of which the bundle has no submission any more; NULL: it is whole. */
+static void judge_repeats(omm_judgement *j, const repeats *r, const omm_repro_check *without) {
     char dir[OMM_PATH_MAX];
     omm_buf text;
     omm_buf_init(&text, BUF_MAX);
     kit_copy(dir, s_kit.dir);
+    if (without) kit_delete(dir, omm_bundle_path_submission(without->round, &without->node).text);
     CHECK_OK(omm_repro_record_write(&text, &r->record));
     kit_write(dir, "measured/repro.json", omm_buf_view(&text));
     omm_buf_fini(&text);
@@ -558,6 +560,7 @@ static void change(repeats *r, int what) {
     case 19: c[ISA].isa = "avx"; break;
     case 20: r->record.isa = "banana"; break;
     case 21: r->record.isa = "scalar", r->record.other_isa = false, c[ISA].isa = "avx2"; break;
+    case 22: c[SCALAR].isa = "avx512"; break; /* another, and not plain C */
     default: CHECK(false);
     }
 }
@@ -584,13 +587,14 @@ static void test_repeats(void) {
                                        "ran as the run itself did",
                                        "isa is 'avx'; known are scalar, avx2,",
                                        "isa is 'banana'; known are",
+                                       "ran as the run itself did",
                                        "ran as the run itself did"};
     for (size_t i = 0; i < sizeof says / sizeof *says; i++) {
         repeats r;
         omm_judgement j;
         repeats_read(&r);
         change(&r, (int)i);
-        judge_repeats(&j, &r);
+        judge_repeats(&j, &r, NULL);
         if (says[i]) {
             expect_reason(&j, "threads_mismatches", says[i]);
             expect_reason(&j, "isa_mismatches", says[i]);
@@ -614,12 +618,24 @@ static void test_repeats(void) {
             omm_judgement j;
             repeats_read(&r);
             r.checks[kind].repeated = none ? "" : r.hex[1];
-            judge_repeats(&j, &r);
+            judge_repeats(&j, &r, NULL);
             for (size_t i = 0; i < 3; i++) expect(&j, metrics[i], i == kind, 1);
             CHECK_EQ(j.passed, kind == SCALAR); /* informational */
             omm_judgement_fini(&j);
             omm_arena_fini(&r.arena);
         }
+}
+
+/* Nothing is not what nothing was to be, where the evidence does not say what had to come out. */
+static void test_nothing_expected(void) {
+    repeats r;
+    omm_judgement j;
+    repeats_read(&r);
+    r.checks[SCALAR].expected = r.checks[SCALAR].repeated = "";
+    judge_repeats(&j, &r, &r.checks[SCALAR]);
+    expect_reason(&j, "scalar_mismatches", "compared with something else than the evidence");
+    omm_judgement_fini(&j);
+    omm_arena_fini(&r.arena);
 }
 
 int main(void) {
@@ -634,6 +650,7 @@ int main(void) {
     test_huge_ledger();
     test_huge_wire();
     test_repeats();
+    test_nothing_expected();
     kit_remove(&s_kit);
     return 0;
 }
