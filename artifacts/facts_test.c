@@ -201,6 +201,12 @@ static void test_losses(void) {
     LINE_SAYS(LAST, "eval", "rounds.jsonl", "round 2: loss went from 2.75 to 3.5, and it was",
               l.r.eval_loss = 3.5);
     LINE_SAYS(LAST, "eval", "rounds.jsonl", "round 2: loss went from ", l.r.published = false);
+    /* From that of the state that it began from. */
+    LINE_SAYS(LAST, "eval", "rounds.jsonl", "round 2: loss went from 2.67391 to 9, and it was", {
+        l.r.has_begins = true;
+        l.r.begins = 0;
+        l.r.eval_loss = 9;
+    });
     LINE_SAYS(LAST, "eval", "eval/rounds.jsonl", "round 2 is not what rounds.jsonl says",
               l.r.eval_loss = 2.5);
     LINE_SAYS(LAST, "eval", "eval/rounds.jsonl", "round 2 is not what rounds.jsonl says",
@@ -253,8 +259,9 @@ static void test_states(void) {
 
 /* Rows of one file of eval/ are of the items of the other, whatever it is that
  * tells them apart. */
-static void row_fails(const char *path, size_t number, void (*change)(omm_eval_record *row)) {
-    char dir[OMM_PATH_MAX], said[64];
+static void row_fails(const char *path, size_t number, void (*change)(omm_eval_record *row),
+                      const char *said) {
+    char dir[OMM_PATH_MAX];
     omm_bytes *lines = NULL;
     size_t count = 0;
     omm_eval_record row;
@@ -270,7 +277,6 @@ static void row_fails(const char *path, size_t number, void (*change)(omm_eval_r
     kit_copy(dir, s_kit.dir);
     kit_write(dir, path, omm_buf_view(&out));
     kit_reseal(dir, &s_kit.bundle, true);
-    snprintf(said, sizeof said, "line %zu is of another item than in eval/after.jsonl", number + 1);
     kit_fails(&s_kit, dir, "eval", path, said);
     omm_buf_fini(&out);
 }
@@ -291,13 +297,23 @@ static void other_skill(omm_eval_record *row) {
     row->skill = "tell";
 }
 
+static void not_generated(omm_eval_record *row) {
+    row->generated = row->parsed = row->tool_ok = row->exact = false;
+    row->reply = "";
+}
+
 static void test_rows(void) {
     void (*const changes[])(omm_eval_record * row) = {other_item, more_tokens, other_kind,
                                                       other_client, other_skill};
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
-        row_fails("eval/before.jsonl", 0, changes[i]);
-        row_fails("eval/control.jsonl", KIT_ITEMS - 1, changes[i]);
+        row_fails("eval/before.jsonl", 0, changes[i],
+                  "line 1 is of another item than in eval/after");
+        row_fails("eval/control.jsonl", KIT_ITEMS - 1, changes[i],
+                  "line 6 is of another item than in eval/after");
     }
+    row_fails("eval/before.jsonl", 0, not_generated, "line 1 has no reply, and scenario.yaml says");
+    row_fails("eval/after.jsonl", KIT_ITEMS - 1, not_generated,
+              "line 6 has no reply, and scenario.yaml");
 }
 
 /* A file that is judged on fewer items than were agreed, or on one of them twice. */
