@@ -205,6 +205,7 @@ static void test_seal(void) {
                                     .wall_ms = 5};
     CHECK_OK(omm_bundle_open(&bundle, b.dir, true));
     CHECK_OK(omm_bundle_seal(&b.run_digest, NULL, bundle, &seal));
+    CHECK_OK(omm_bundle_seal(&b.run_digest, NULL, bundle, &seal)); /* the same attempt again */
     const omm_bytes times = omm_bytes_str("{\"ms\":2}\n");
     CHECK_ERR(omm_bundle_replace(bundle, "measured/times.json", times), OMM_ERR_STATE);
     CHECK_ERR(omm_bundle_put_line(bundle, "rounds.jsonl", 99, times), OMM_ERR_STATE);
@@ -234,6 +235,17 @@ static void test_seal_refuses(void) {
         .key = &k.bundle, .commit = KIT_COMMIT, .build = "", .machine = "", .wall_ms = 5};
     CHECK_OK(omm_bundle_open(&bundle, k.dir, false));
     CHECK_ERR(omm_bundle_seal(&k.run_digest, NULL, bundle, &seal), OMM_ERR_CONFIG);
+    CHECK(!omm_bundle_has(bundle, "manifest.json"));
+    kit_delete(k.dir, "stray.txt");
+    /* Larger than it may be: nobody would read the bundle. */
+    omm_buf large;
+    uint8_t *bytes = NULL;
+    omm_buf_init(&large, 1 << 20);
+    CHECK_OK(omm_buf_extend(&large, &bytes, (16u << 10) * 17));
+    kit_write(k.dir, "close.env", omm_buf_view(&large));
+    omm_buf_fini(&large);
+    CHECK_ERR(omm_bundle_seal(&k.run_digest, NULL, bundle, &seal), OMM_ERR_TOO_BIG);
+    CHECK(strstr(omm_err_sentence(), "close.env is over its limit") != NULL);
     CHECK(!omm_bundle_has(bundle, "manifest.json"));
     omm_bundle_close(bundle);
     CHECK_OK(omm_dir_remove(k.dir));

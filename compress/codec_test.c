@@ -50,7 +50,7 @@ static void test_layout(void) {
     CHECK_EQ(omm_layout_rows(&LAYOUT), 17);
 
     omm_segment bad[4];
-    for (int what = 0; what < 6; what++) {
+    for (int what = 0; what < 7; what++) {
         memcpy(bad, SEGMENTS, sizeof bad);
         omm_layout layout = {bad, 4, 131};
         if (what == 0) bad[1].offset = 52;
@@ -59,6 +59,11 @@ static void test_layout(void) {
         if (what == 3) bad[1].name = "";
         if (what == 4) layout.value_count = 130;
         if (what == 5) bad[3].rows = UINT32_MAX, bad[3].cols = UINT32_MAX;
+        if (what == 6) { /* as many as there may be in all, behind others */
+            bad[3].rows = OMM_LAYOUT_VALUES_MAX;
+            bad[3].cols = 1;
+            layout.value_count = bad[3].offset + OMM_LAYOUT_VALUES_MAX;
+        }
         CHECK_ERR(omm_layout_check(&layout), OMM_ERR_CONFIG);
     }
 }
