@@ -440,6 +440,20 @@ static void other_reply(omm_eval_record *row) {
     row->reply = "no";
 }
 
+/* Of a call, which parses. */
+static void as_call(omm_eval_record *row) {
+    row->is_tool = row->generated = row->parsed = true;
+    row->tool_ok = row->exact = false;
+}
+static void call_unread(omm_eval_record *row) {
+    as_call(row);
+    row->parsed = false;
+}
+static void right_tool(omm_eval_record *row) {
+    as_call(row);
+    row->tool_ok = true;
+}
+
 /* Line 3 of the file is of the item of line 1, and is changed: in what they differ. */
 static void twins_fail(const kit *k, const char *path, void (*change)(omm_eval_record *row),
                        const char *what) {
@@ -454,6 +468,7 @@ static void twins_fail(const kit *k, const char *path, void (*change)(omm_eval_r
     CHECK_OK(omm_evidence_lines(&lines, &count, &s_arena, omm_buf_view(&text), KIT_ITEMS));
     for (size_t i = 0; i < count; i++) {
         CHECK_OK(omm_eval_record_parse(&row, &s_arena, lines[i]));
+        if (i == 0 && (change == call_unread || change == right_tool)) as_call(&row);
         if (i == 2) change(&row);
         CHECK_OK(omm_eval_record_write(&out, &row));
     }
@@ -474,8 +489,9 @@ static void test_twins(void) {
     static const struct {
         void (*change)(omm_eval_record *row);
         const char *what;
-    } changes[] = {{more_tokens, "tokens"}, {other_kind, "kind"}, {other_nll, "nll"},
-                   {no_reply, "generated"}, {is_exact, "exact"},  {other_reply, "reply"}};
+    } changes[] = {{more_tokens, "tokens"}, {other_kind, "kind"},   {other_nll, "nll"},
+                   {no_reply, "generated"}, {is_exact, "exact"},    {other_reply, "reply"},
+                   {call_unread, "parsed"}, {right_tool, "tool_ok"}};
     kit k;
     omm_verify_report r;
     kit_make(&k, &(kit_options){.twins = true});
