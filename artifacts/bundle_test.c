@@ -90,6 +90,27 @@ static void test_lines(void) {
     CHECK_OK(omm_dir_remove(dir));
 }
 
+/* A line that could not be written may be there in part: what is there is looked at again. */
+static void test_failed_line(void) {
+    char dir[OMM_PATH_MAX], full[OMM_PATH_MAX];
+    omm_bundle *b = open_temp(dir, true);
+    omm_buf out;
+    CHECK_OK(omm_bundle_put_line(b, "rounds.jsonl", 0, omm_bytes_str("a\n")));
+    CHECK_OK(omm_path_join(full, dir, "rounds.jsonl"));
+    CHECK_OK(omm_file_remove(full));
+    CHECK_OK(omm_dir_make(full));
+    CHECK_ERR(omm_bundle_put_line(b, "rounds.jsonl", 1, omm_bytes_str("b\n")), OMM_ERR_IO);
+    CHECK_OK(omm_dir_remove(full));
+    kit_write(dir, "rounds.jsonl", omm_bytes_str("a\nhal"));
+    CHECK_OK(omm_bundle_put_line(b, "rounds.jsonl", 1, omm_bytes_str("b\n")));
+    omm_buf_init(&out, 100);
+    CHECK_OK(omm_bundle_read(&out, b, "rounds.jsonl"));
+    CHECK(omm_bytes_equal(omm_buf_view(&out), omm_bytes_str("a\nb\n")));
+    omm_buf_fini(&out);
+    omm_bundle_close(b);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
 /* Two writers of one folder would seal a bundle of both; after the first's end, killed or not, another goes on. */
 static void test_one_writer(void) {
     char dir[OMM_PATH_MAX];
@@ -169,6 +190,9 @@ static void test_lines_of_a_long_run(void) {
 
 /* More folders than are held, the same file twice, and what was there before. */
 static void test_held(void) {
+    static const char *const folders[] = {
+        "adapters/r000.bin", "eval/after.jsonl", "refused/r000-0-REFUSED_KEY.bin", "virtual/a",
+        "measured/a",        "scenario.yaml",    "adapters/master-r000.f32"};
     char dir[OMM_PATH_MAX];
     omm_bundle *b = open_temp(dir, true);
     CHECK_OK(omm_bundle_put(b, "offers/r000.env", omm_bytes_str("x")));
@@ -180,8 +204,16 @@ static void test_held(void) {
             const omm_digest node = omm_hash(omm_bytes_str("n"));
             CHECK_OK(
                 omm_bundle_put(b, omm_bundle_path_receipt(round, &node).text, omm_bytes_str("r")));
+            CHECK_OK(omm_bundle_put(b, omm_bundle_path_submission(round, &node).text,
+                                    omm_bytes_str("s")));
+            const omm_digest payload = omm_hash(omm_bytes_of(&round, sizeof round));
+            CHECK_OK(omm_bundle_put(b, omm_bundle_path_payload(&payload).text, omm_bytes_str("p")));
         }
+        for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+            CHECK_OK(omm_bundle_put(b, folders[i], omm_bytes_str("f")));
         CHECK_OK(omm_bundle_settle(b));
+        for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+            CHECK(omm_bundle_has(b, folders[i]));
     }
     const omm_digest node = omm_hash(omm_bytes_str("n"));
     CHECK(omm_bundle_has(b, omm_bundle_path_receipt(11, &node).text));
@@ -371,6 +403,7 @@ int main(void) {
     test_put();
     test_moved_away();
     test_lines();
+    test_failed_line();
     test_one_writer();
     test_many_lines();
     test_lines_of_a_long_run();
