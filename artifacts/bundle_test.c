@@ -283,6 +283,31 @@ static void test_seal_refuses(void) {
     CHECK_OK(omm_dir_remove(k.dir));
 }
 
+/* What the end of a run signs: each file, and without some of them there is no end. */
+static void test_evidence_digest(void) {
+    static const struct {
+        const char *path;
+        bool optional;
+    } files[] = {{"eval/after.jsonl", false}, {"eval/before.jsonl", false},
+                 {"policy.yaml", false},      {"run.json", false},
+                 {"scenario.yaml", false},    {"eval/control.jsonl", true},
+                 {"eval/rounds.jsonl", true}, {"ledger.jsonl", true}};
+    kit k;
+    omm_digest whole, without;
+    kit_make_open(&k, &(kit_options){0});
+    CHECK_OK(omm_bundle_evidence_digest(&whole, k.dir));
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char dir[OMM_PATH_MAX];
+        kit_copy(dir, k.dir);
+        kit_delete(dir, files[i].path);
+        CHECK_EQ(omm_bundle_evidence_digest(&without, dir),
+                 files[i].optional ? OMM_OK : OMM_ERR_NOT_FOUND);
+        if (files[i].optional) CHECK(!omm_digest_equal(&whole, &without));
+        CHECK_OK(omm_dir_remove(dir));
+    }
+    CHECK_OK(omm_dir_remove(k.dir));
+}
+
 static manifest manifest_of(manifest_file *files, size_t count) {
     return (manifest){.run_id = "00112233445566778899aabbccddeeff",
                       .commit = "c",
@@ -410,5 +435,6 @@ int main(void) {
     test_held();
     test_seal();
     test_seal_refuses();
+    test_evidence_digest();
     return 0;
 }
