@@ -75,7 +75,9 @@ static void test_lines(void) {
     /* Killed in the middle of line 3, and in the middle of another file. */
     kit_write(dir, "rounds.jsonl", omm_bytes_str("a\nb\nhal"));
     kit_write(dir, "run.json.tmp.123.4", omm_bytes_str("half"));
+    kit_write(dir, "virtual/a.tmp.json", omm_bytes_str("{}")); /* of no writer */
     CHECK_OK(omm_bundle_open(&b, dir, false));
+    CHECK(omm_bundle_has(b, "virtual/a.tmp.json"));
     CHECK_OK(omm_bundle_put_line(b, "rounds.jsonl", 1, omm_bytes_str("b\n")));
     CHECK_OK(omm_bundle_put_line(b, "rounds.jsonl", 2, omm_bytes_str("c\n")));
     omm_buf out;
@@ -95,8 +97,11 @@ static void test_failed_line(void) {
     char dir[OMM_PATH_MAX], full[OMM_PATH_MAX];
     omm_bundle *b = open_temp(dir, true);
     omm_buf out;
-    CHECK_OK(omm_bundle_put_line(b, "rounds.jsonl", 0, omm_bytes_str("a\n")));
     CHECK_OK(omm_path_join(full, dir, "rounds.jsonl"));
+    CHECK_OK(omm_dir_make(full));
+    CHECK_ERR(omm_bundle_put_line(b, "rounds.jsonl", 0, omm_bytes_str("a\n")), OMM_ERR_FORMAT);
+    CHECK_OK(omm_dir_remove(full));
+    CHECK_OK(omm_bundle_put_line(b, "rounds.jsonl", 0, omm_bytes_str("a\n")));
     CHECK_OK(omm_file_remove(full));
     CHECK_OK(omm_dir_make(full));
     CHECK_ERR(omm_bundle_put_line(b, "rounds.jsonl", 1, omm_bytes_str("b\n")), OMM_ERR_IO);
