@@ -278,7 +278,7 @@ static void test_seal_refuses(void) {
     omm_buf large;
     uint8_t *bytes = NULL;
     omm_buf_init(&large, 1 << 20);
-    CHECK_OK(omm_buf_extend(&large, &bytes, (16u << 10) * 17));
+    CHECK_OK(omm_buf_extend(&large, &bytes, (size_t)272 << 10));
     kit_write(k.dir, "close.env", omm_buf_view(&large));
     omm_buf_fini(&large);
     CHECK_ERR(omm_bundle_seal(&k.run_digest, NULL, bundle, &seal), OMM_ERR_TOO_BIG);
