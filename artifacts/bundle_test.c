@@ -404,6 +404,55 @@ static void test_manifest_head(void) {
 }
 
 /* What would end the list early, or hide something in it, is refused. */
+/* `from` becomes `to` in the text of a manifest of two files, and it is none any more. */
+static void manifest_refused(const char *from, const char *to, omm_err want, const char *says) {
+    manifest_file files[] = {{"measured/a", OMM_BUNDLE_MEASURED, 3, {{1}}, false},
+                             {"policy.yaml", OMM_BUNDLE_DETERMINISTIC, 9, {{2}}, false}};
+    const manifest m = manifest_of(files, 2);
+    manifest got;
+    omm_buf text, changed;
+    omm_arena arena;
+    omm_buf_init(&text, 65536);
+    omm_buf_init(&changed, 65536);
+    omm_arena_init(&arena, 65536);
+    CHECK_OK(manifest_write(&text, &m));
+    CHECK_OK(manifest_parse(&got, &arena, omm_buf_view(&text)));
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    const char *begin = (const char *)text.data, *at = strstr(begin, from);
+    CHECK(at != NULL);
+    if (at)
+        CHECK_OK(
+            omm_buf_printf(&changed, "%.*s%s%s", (int)(at - begin), begin, to, at + strlen(from)));
+    CHECK_ERR(manifest_parse(&got, &arena, omm_buf_view(&changed)), want);
+    if (!strstr(omm_err_sentence(), says)) fprintf(stderr, "%s\n", omm_err_sentence());
+    CHECK(strstr(omm_err_sentence(), says) != NULL);
+    omm_arena_fini(&arena);
+    omm_buf_fini(&changed);
+    omm_buf_fini(&text);
+}
+
+/* What it says of itself, and of each file; nothing may be spelled in two ways. */
+static void test_manifest_refuses(void) {
+    manifest_refused("\"schema_version\": 1", "\"schema_version\": 2", OMM_ERR_VERSION,
+                     "schema_version 2, this reads 1");
+    manifest_refused("\"omm-bundle\"", "\"omm-bundel\"", OMM_ERR_FORMAT, "kind is not omm-bundle");
+    manifest_refused("\"bytes\": 3", "\"bytes\":  3", OMM_ERR_FORMAT,
+                     "is not in canonical spelling");
+    manifest_refused("\"commit\"", "\"commis\": 1,\n  \"commit\"", OMM_ERR_FORMAT,
+                     "is not in canonical spelling, or has unknown members");
+    manifest_refused("\"class\": \"M\"", "\"class\": \"D\"", OMM_ERR_FORMAT,
+                     "measured/a: class is 'D' and must be M");
+    manifest_refused("\"measured/a\"", "\"measured/../run.json\"", OMM_ERR_FORMAT,
+                     "file 0: the path leaves the bundle");
+    manifest_refused("\"measured/a\"", "\"a\"", OMM_ERR_FORMAT, "file 0: a is not a path");
+    manifest_refused("\"policy.yaml\"", "\"manifest.json\"", OMM_ERR_FORMAT,
+                     "file 1: manifest.json is not a path of a bundle");
+    manifest_refused("\"policy.yaml\"", "\"gates.json\"", OMM_ERR_FORMAT,
+                     "files are not in order at gates.json");
+    manifest_refused("\"bytes\": 9", "\"bytes\": 1048577", OMM_ERR_TOO_BIG,
+                     "policy.yaml: 1048577 bytes, at most 1048576");
+}
+
 static void test_manifest_head_refuses(void) {
     static const char *const lists[] = {"    {\n  \"kind\": 1,", "", "  ]", " ],", "  ],\n  ],"};
     char dir[OMM_PATH_MAX];
@@ -428,6 +477,7 @@ static void test_manifest_head_refuses(void) {
 int main(void) {
     test_manifest_spelling();
     test_manifest_head();
+    test_manifest_refuses();
     test_manifest_head_refuses();
     test_manifest_of_a_million();
     test_put();
