@@ -41,6 +41,7 @@ static void test_paths(void) {
         "offers/r0.env",
         "offers/r00.env",
         "offers/r0001.env",
+        "offers/r12345678.env", /* over any round */
         "offers/r000.envx",
         "offers/r000",
         "offers//r000.env",
