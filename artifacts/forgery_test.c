@@ -65,6 +65,10 @@ static void measured_verdict(const char *dir) {
     kit_edit(dir, "measured/gates.json", NULL, "\"value\":", "\"value\":1");
 }
 
+static void junit(const char *dir) {
+    kit_edit(dir, "junit.xml", NULL, "name=\"up_bytes_max\"", "name=\"up_bytes_min\"");
+}
+
 static void policy(const char *dir) {
     kit_edit(dir, "policy.yaml", NULL, "threshold: 0.3", "threshold: 0.1");
 }
@@ -330,6 +334,7 @@ static const forgery s_forgeries[] = {
     {"a verdict edited", verdict, "verdicts", "gates.json", false, false},
     {"a measured verdict edited", measured_verdict, "verdicts", "measured/gates.json", false,
      false},
+    {"a verdict edited in what is shown of it", junit, "verdicts", "junit.xml", false, false},
     {"the policy edited", policy, "close", "close.env", true, false},
     {"the policy edited, and the end signed again", policy_and_close, "offers", "offers/r000.env",
      true, false},
@@ -494,6 +499,10 @@ static void right_unread(const char *dir) {
     kit_edit(dir, "eval/control.jsonl", NULL, "\"exact\":false", "\"exact\":true");
 }
 
+static void no_learned_tokens(const char *dir) {
+    kit_edit(dir, "eval/after.jsonl", NULL, "\"tokens\":10", "\"tokens\":0");
+}
+
 static void call_in_text(const char *dir) {
     kit_edit(dir, "eval/after.jsonl", NULL, "\"parsed\":false", "\"parsed\":true");
 }
@@ -541,6 +550,7 @@ static const struct lie {
     {skill, "eval", "eval/before.jsonl", "line 1 is of another item than in eval/after.jsonl"},
     {less_than_nothing, "eval", "eval/after.jsonl", "nll is below 0"},
     {right_unread, "eval", "eval/control.jsonl", "not generated, and yet a reply"},
+    {no_learned_tokens, "eval", "eval/after.jsonl", "tokens is 0"},
     {call_in_text, "eval", "eval/after.jsonl", "a text has parsed or tool_ok"},
     {not_parsed, "eval", "eval/after.jsonl", "tool_ok without parsed"},
     {not_its_tool, "eval", "eval/before.jsonl", "exact without tool_ok"},

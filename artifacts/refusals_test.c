@@ -206,12 +206,29 @@ static const refusal_case s_cases[] = {
      {OF_NODE("DUPLICATE", .write = most_tokens), OF_NODE("LATE", .write = NULL)},
      NULL,
      false},
+    {"again, after another base",
+     {OF_NODE("BASE", .write = base), OF_NODE("DUPLICATE", .write = most_tokens)},
+     NULL,
+     false},
+    {"in two rounds, of which the first has accepted it",
+     {{.round = 0, .node = SOMEBODY, .reason = "REFUSED_DUPLICATE", .write = most_tokens},
+      OF_NODE("SIZE", .write = no_tokens)},
+     NULL,
+     false},
     {"another base, after it was accepted",
      {{.round = LAST, .node = 0, .reason = "REFUSED_BASE", .write = base}},
      NULL,
      false},
     {"no tokens", {OF_NODE("SIZE", .write = no_tokens)}, NULL, false},
     {"many tokens", {OF_NODE("SIZE", .write = many_tokens)}, NULL, false},
+    {"no tokens, with a good payload",
+     {OF_NODE("SIZE", .write = no_tokens, WITH_PAYLOAD)},
+     NULL,
+     false},
+    {"many tokens, with a good payload",
+     {OF_NODE("SIZE", .write = many_tokens, WITH_PAYLOAD)},
+     NULL,
+     false},
     {"steps", {OF_NODE("FORMAT", .write = steps)}, NULL, false},
     {"residual", {OF_NODE("RESIDUAL", .write = residual)}, NULL, false},
     {"codec", {OF_NODE("RECIPE", .write = codec)}, NULL, false},
@@ -359,6 +376,10 @@ static const refusal_case s_cases[] = {
      {{.round = 0, .node = SOMEBODY, .reason = "REFUSED_KEY", NAMELESS}},
      "is well signed by node home-",
      true},
+    {"without its node, known from the start",
+     {{.round = 0, .node = SOMEBODY, .reason = "REFUSED_KEY", .write = offer, NAMELESS}},
+     "is well signed by node home-",
+     false},
     {"before it joined, with another reason",
      {{.round = 0, .node = SOMEBODY, .reason = "REFUSED_ROUND", .write = offer, NAMELESS}},
      "ROUND: is of no node of the run",
@@ -419,7 +440,21 @@ static void try_case(const refusal_case *c) {
     kit_remove(&k);
 }
 
+/* Where nothing is fed back, who speaks of a residual is refused for that. */
+static void test_no_feedback(void) {
+    static const kit_refusal refusal = OF_NODE("RESIDUAL", WITH_PAYLOAD);
+    kit k;
+    omm_verify_report r;
+    kit_make(&k, &(kit_options){.refusals = &refusal, .refusal_count = 1, .no_feedback = true});
+    kit_verify(&r, k.dir, &k.bundle.public_key);
+    for (size_t i = 0; i < r.failure_count; i++)
+        CHECK(strcmp(r.failures[i].check, "refusals") != 0);
+    omm_verify_report_fini(&r);
+    kit_remove(&k);
+}
+
 int main(void) {
+    test_no_feedback();
     for (size_t i = 0; i < sizeof s_cases / sizeof *s_cases; i++) try_case(&s_cases[i]);
     return 0;
 }
