@@ -515,6 +515,29 @@ static void not_its_tool(const char *dir) {
     kit_edit(dir, "eval/before.jsonl", "\n", "\"exact\":false", "\"exact\":true");
 }
 
+static void huge_alpha(const char *dir) {
+    kit_edit(dir, "run.json", NULL, "\"alpha\":4.0", "\"alpha\":1e39");
+}
+
+static void no_value_max(const char *dir) {
+    kit_edit(dir, "run.json", NULL, "\"value_max\":1.0", "\"value_max\":-1.0");
+}
+
+static void no_norm_max(const char *dir) {
+    kit_edit(dir, "run.json", NULL, "\"norm_max\":3.0", "\"norm_max\":-3.0");
+}
+
+static void layout_gap(const char *dir) {
+    kit_edit(dir, "run.json", "\"layout\"", "\"offset\":0", "\"offset\":1");
+}
+
+static void node_twice(const char *dir) {
+    char from[OMM_DIGEST_HEX_SIZE], to[OMM_DIGEST_HEX_SIZE];
+    omm_digest_hex(from, &s_kit.ids[1]);
+    omm_digest_hex(to, &s_kit.ids[0]);
+    kit_edit(dir, "run.json", NULL, from, to);
+}
+
 static void no_loss(const char *dir) {
     kit_edit(dir, "rounds.jsonl", NULL, "\"loss\":2.75", "\"loss\":-2.75");
 }
@@ -571,6 +594,34 @@ static void test_lies(void) {
         kit_verify(&r, dir, &s_kit.bundle.public_key);
         kit_said(&r, s_lies[i].check, s_lies[i].path, s_lies[i].says);
         omm_verify_report_fini(&r);
+        CHECK_OK(omm_dir_remove(dir));
+    }
+}
+
+/* What is no run.json at all: such a bundle is not sealed. */
+static void test_no_run(void) {
+    static const struct {
+        void (*change)(const char *dir);
+        const char *says;
+    } cases[] = {{huge_alpha, "alpha is out of range"},
+                 {no_value_max, "value_max or norm_max is out of range"},
+                 {no_norm_max, "value_max or norm_max is out of range"},
+                 {layout_gap, "adapter layout is not valid"},
+                 {node_twice, "nodes are not ascending"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char dir[OMM_PATH_MAX];
+        omm_run_record run;
+        omm_buf text;
+        omm_arena arena;
+        omm_buf_init(&text, BUF_MAX);
+        omm_arena_init(&arena, BUF_MAX);
+        kit_copy(dir, s_kit.dir);
+        cases[i].change(dir);
+        kit_read(&text, dir, "run.json");
+        CHECK_ERR(omm_run_record_parse(&run, &arena, omm_buf_view(&text)), OMM_ERR_FORMAT);
+        CHECK(strstr(omm_err_sentence(), cases[i].says) != NULL);
+        omm_arena_fini(&arena);
+        omm_buf_fini(&text);
         CHECK_OK(omm_dir_remove(dir));
     }
 }
@@ -764,6 +815,7 @@ int main(void) {
     test_comment();
     test_ledgers();
     test_lies();
+    test_no_run();
     test_bundle_key();
     test_readers();
     test_other_runs();
