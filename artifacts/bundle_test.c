@@ -280,6 +280,9 @@ static void test_seal_refuses(void) {
     omm_buf_init(&large, 1 << 20);
     CHECK_OK(omm_buf_extend(&large, &bytes, (size_t)272 << 10));
     kit_write(k.dir, "close.env", omm_buf_view(&large));
+    omm_buf_clear(&large);
+    CHECK_ERR(omm_bundle_read(&large, bundle, "close.env"), OMM_ERR_TOO_BIG);
+    CHECK(large.size == 0 && large.bytes_max == 1 << 20);
     omm_buf_fini(&large);
     CHECK_ERR(omm_bundle_seal(&k.run_digest, NULL, bundle, &seal), OMM_ERR_TOO_BIG);
     CHECK(strstr(omm_err_sentence(), "close.env is over its limit") != NULL);

@@ -63,6 +63,11 @@ static void test_paths(void) {
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         check_class(refused[i], OMM_BUNDLE_UNKNOWN);
+    char longest[OMM_BUNDLE_PATH_MAX + 1] = "virtual/";
+    memset(longest + 8, 'a', OMM_BUNDLE_PATH_MAX - 8);
+    check_class(longest, OMM_BUNDLE_UNKNOWN);
+    longest[OMM_BUNDLE_PATH_MAX - 1] = '\0';
+    check_class(longest, OMM_BUNDLE_VIRTUAL);
 }
 
 /* Every bit flipped and every truncation of a canonical record: refused, or another record with its

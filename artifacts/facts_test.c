@@ -694,7 +694,18 @@ static void test_service(void) {
     for (size_t i = 0; i < r.failure_count; i++)
         fprintf(stderr, "%s: %s: %s\n", r.failures[i].check, r.failures[i].path,
                 r.failures[i].reason);
-    CHECK(r.intact && !r.simulated);
+    CHECK(r.intact && !r.simulated && !r.wire_bounded);
+    omm_verify_report_fini(&r);
+    /* A file that simulate writes, too, makes none of it; and each node has a row. */
+    wire.node_count = KIT_NODES - 1;
+    omm_buf_clear(&s_text);
+    CHECK_OK(omm_wire_record_write(&s_text, &wire));
+    kit_write(k.dir, "measured/wire.json", omm_buf_view(&s_text));
+    kit_write(k.dir, "measured/machine.json", omm_bytes_str("{}"));
+    kit_reseal(k.dir, &k.stranger, true);
+    CHECK_OK(omm_bundle_verify(&r, k.dir, &options));
+    kit_said(&r, "verdicts", "measured/wire.json", "of run.json has no row");
+    CHECK(!r.wire_bounded);
     omm_verify_report_fini(&r);
     kit_remove(&k);
 }
