@@ -438,6 +438,30 @@ static void test_files(const kit *k) {
     expect_files(k, no_time, "manifest.json");
 }
 
+/* The run digest that is shown is of the files that are there, not what the manifest says of others. */
+static void test_run_digest(const kit *k) {
+    for (int shorter = 0; shorter < 2; shorter++) {
+        char dir[OMM_PATH_MAX];
+        omm_verify_report r;
+        omm_buf text;
+        omm_buf_init(&text, BUF_MAX);
+        kit_copy(dir, k->dir);
+        kit_verify(&r, dir, NULL);
+        CHECK(omm_digest_equal(&r.run_digest, &k->run_digest));
+        omm_verify_report_fini(&r);
+        kit_read(&text, dir, "final.gguf");
+        text.data[text.size - 1] ^= 1;
+        text.size -= (size_t)shorter;
+        kit_write(dir, "final.gguf", omm_buf_view(&text));
+        kit_verify(&r, dir, NULL);
+        CHECK(!r.intact && !omm_digest_equal(&r.run_digest, &k->run_digest));
+        CHECK(kit_names(&r, "digests", "manifest.json"));
+        omm_verify_report_fini(&r);
+        omm_buf_fini(&text);
+        CHECK_OK(omm_dir_remove(dir));
+    }
+}
+
 static void test_no_folder(void) {
     omm_verify_report r;
     omm_verify_options options = {.render = kit_render};
@@ -735,6 +759,7 @@ int main(int argc, char **argv) {
     test_unreadable(&k, "rounds.jsonl", "\"void\":", "line 1: member \"void\" is missing");
     test_meanwhile(&k);
     test_files(&k);
+    test_run_digest(&k);
     test_repeated(&k);
     CHECK_OK(omm_dir_walk(k.dir, remove_file, &k));
     test_no_folder();
