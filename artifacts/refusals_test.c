@@ -1,6 +1,7 @@
 /* Why a submission was refused is decided again: bundles whose coordinator says so truly pass, and those whose coordinator
  * says something else fail, in the one check that is there for it.  All keys are the real ones: nothing but this is wrong. */
 #include "omm/envelope.h"
+#include "omm/mem.h"
 #include "omm/verify.h"
 #include "omm_test.h"
 #include "testkit.h"
@@ -457,7 +458,28 @@ static void test_no_feedback(void) {
     kit_remove(&k);
 }
 
+/* Whatever allocation fails while it is decided who joined when: that is what is said, and nothing of the bundle. */
+static void test_no_memory(void) {
+    static const kit_refusal refusal = {
+        .round = 0, .node = SOMEBODY, .reason = "REFUSED_KEY", .write = offer, NAMELESS};
+    const omm_verify_options options = {.render = kit_render};
+    kit k;
+    bool intact = false;
+    kit_make(&k, &(kit_options){.refusals = &refusal, .refusal_count = 1, .joined = true});
+    for (size_t nth = 1; !intact; nth++) {
+        omm_verify_report r;
+        omm_mem_fail_nth(nth);
+        const omm_err err = omm_bundle_verify(&r, k.dir, &options);
+        intact = err == OMM_OK && r.intact;
+        CHECK(intact ? omm_mem_fail_is_due() : err == OMM_ERR_NOMEM);
+        omm_mem_fail_nth(0);
+        if (err == OMM_OK) omm_verify_report_fini(&r);
+    }
+    kit_remove(&k);
+}
+
 int main(void) {
+    test_no_memory();
     test_no_feedback();
     for (size_t i = 0; i < sizeof s_cases / sizeof *s_cases; i++) try_case(&s_cases[i]);
     return 0;
