@@ -3,6 +3,7 @@
 #include "omm/evidence.h"
 #include "omm/json.h"
 #include "omm/judge.h"
+#include "omm/mem.h"
 #include "omm/verify.h"
 #include "omm_test.h"
 #include "testkit.h"
@@ -638,6 +639,20 @@ static void test_nothing_expected(void) {
     omm_arena_fini(&r.arena);
 }
 
+/* Whatever allocation fails: no other verdicts come of it, which a seal would keep. */
+static void test_no_memory(void) {
+    omm_err err = OMM_ERR_NOMEM;
+    for (size_t nth = 1; err == OMM_ERR_NOMEM; nth++) {
+        omm_judgement j;
+        omm_mem_fail_nth(nth);
+        err = omm_bundle_judge(&j, s_kit.dir, NULL, NULL, kit_read_scenario);
+        CHECK(err == OMM_ERR_NOMEM || omm_mem_fail_is_due());
+        omm_mem_fail_nth(0);
+        if (err == OMM_OK) omm_judgement_fini(&j);
+    }
+    CHECK_OK(err);
+}
+
 int main(void) {
     kit_make(&s_kit, &(kit_options){0});
     test_values();
@@ -651,6 +666,7 @@ int main(void) {
     test_huge_wire();
     test_repeats();
     test_nothing_expected();
+    test_no_memory();
     kit_remove(&s_kit);
     return 0;
 }
