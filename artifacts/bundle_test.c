@@ -291,6 +291,31 @@ static void test_seal_refuses(void) {
     CHECK_OK(omm_dir_remove(k.dir));
 }
 
+/* Whatever allocation fails, nothing is sealed; and then it is sealed as if none had. */
+static void test_seal_without_memory(void) {
+    kit k;
+    kit honest;
+    omm_bundle *bundle = NULL;
+    kit_make(&honest, &(kit_options){0});
+    kit_make_open(&k, &(kit_options){0});
+    omm_bundle_seal_options seal = {
+        .key = &k.bundle, .commit = KIT_COMMIT, .build = "", .machine = "", .wall_ms = 5};
+    CHECK_OK(omm_bundle_open(&bundle, k.dir, false));
+    omm_err err = OMM_ERR_NOMEM;
+    for (size_t nth = 1; err == OMM_ERR_NOMEM; nth++) {
+        omm_mem_fail_nth(nth);
+        err = omm_bundle_seal(&k.run_digest, NULL, bundle, &seal);
+        CHECK(err == OMM_ERR_NOMEM || omm_mem_fail_is_due());
+        omm_mem_fail_nth(0);
+        CHECK_EQ(omm_bundle_has(bundle, "manifest.json"), err == OMM_OK);
+    }
+    CHECK_OK(err);
+    CHECK(omm_digest_equal(&k.run_digest, &honest.run_digest));
+    omm_bundle_close(bundle);
+    CHECK_OK(omm_dir_remove(k.dir));
+    kit_remove(&honest);
+}
+
 /* What the end of a run signs: each file, and without some of them there is no end. */
 static void test_evidence_digest(void) {
     static const struct {
@@ -493,6 +518,7 @@ int main(void) {
     test_held();
     test_seal();
     test_seal_refuses();
+    test_seal_without_memory();
     test_evidence_digest();
     return 0;
 }
