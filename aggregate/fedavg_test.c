@@ -160,6 +160,23 @@ static void test_by_hand(void) {
     omm_fedavg_fini(&acc);
 }
 
+/* A mean in the middle of two f32 is the one whose last bit is 0: the lower one, then the upper one, of either sign. */
+static void test_ties(void) {
+    enum { N = 4 };
+    const omm_fedavg_range range = omm_fedavg_range_default();
+    const float low[N] = {0.5f, 0.5f + 0x1p-24f, -0.5f, -0.5f - 0x1p-24f};
+    const float high[N] = {0.5f + 0x1p-24f, 0.5f + 0x2p-24f, -0.5f - 0x1p-24f, -0.5f - 0x2p-24f};
+    float mean[N];
+    omm_fedavg acc;
+    CHECK_OK(omm_fedavg_init(&acc, &range, N));
+    CHECK_OK(omm_fedavg_add(&acc, low, 5, NULL));
+    CHECK_OK(omm_fedavg_add(&acc, high, 5, NULL));
+    CHECK_OK(omm_fedavg_mean(mean, &acc, NULL));
+    CHECK(mean[0] == 0.5f && mean[1] == 0.5f + 0x2p-24f);
+    CHECK(mean[2] == -0.5f && mean[3] == -0.5f - 0x2p-24f);
+    omm_fedavg_fini(&acc);
+}
+
 enum { ORDER_N = 100001, ORDER_NODES = 9 }; /* more than one block of the pool */
 
 static void check_same(const omm_fedavg *a, const omm_fedavg *b) {
@@ -520,6 +537,7 @@ static void test_norm(void) {
 
 int main(void) {
     test_by_hand();
+    test_ties();
     test_reference();
     test_hard_rounding();
     test_order_threads_splits();

@@ -21,19 +21,20 @@ static bool is_of_decoding(omm_err reason) {
            reason == OMM_ERR_REFUSED_VALUE;
 }
 
-/* Not packed, or in a frame of our own making, or one where there may be none. */
-static bool is_read_alike(const omm_codec *codec, const omm_layout *layout, omm_bytes sent) {
+/* Not packed, or in a frame of our own making, or one where there may be none.  Errors: NOMEM. */
+static omm_err is_read_alike(bool *is_alike, const omm_codec *codec, const omm_layout *layout,
+                             omm_bytes sent) {
     omm_buf inner, again;
-    if (codec->zstd_level == 0 || sent.size == 0 || sent.data[0] != 1) return true;
+    *is_alike = codec->zstd_level == 0 || sent.size == 0 || sent.data[0] != 1;
+    if (*is_alike) return OMM_OK;
     omm_buf_init(&inner, omm_codec_payload_bytes_max(codec, layout));
     omm_buf_init(&again, OMM_BUNDLE_FILE_BYTES_MAX);
-    const bool same =
-        omm_codec_unpack(&inner, sent, omm_codec_payload_bytes_max(codec, layout)) == OMM_OK &&
-        omm_codec_pack(&again, omm_buf_view(&inner), codec->zstd_level) == OMM_OK &&
-        omm_bytes_equal(omm_buf_view(&again), sent);
+    omm_err err = omm_codec_unpack(&inner, sent, omm_codec_payload_bytes_max(codec, layout));
+    if (err == OMM_OK) err = omm_codec_pack(&again, omm_buf_view(&inner), codec->zstd_level);
+    *is_alike = err == OMM_OK && omm_bytes_equal(omm_buf_view(&again), sent);
     omm_buf_fini(&again);
     omm_buf_fini(&inner);
-    return same;
+    return err == OMM_ERR_NOMEM ? err : OMM_OK;
 }
 
 /* As a coordinator does; what older ones took (other frames of zstd) is walked through too. */
@@ -41,8 +42,11 @@ static void decode(payload *p, const omm_run_record *run, omm_bytes sent, omm_er
     p->bounds = (omm_bounds){.value_max = run->value_max};
     p->decoded = omm_codec_walk_known(&p->info, &run->codec_up, &run->layout, sent,
                                       omm_bounds_piece, &p->bounds);
-    p->is_known = p->decoded == OMM_OK || is_read_alike(&run->codec_up, &run->layout, sent);
-    if (p->is_known || is_of_decoding(reason)) return;
+    p->is_known = p->decoded == OMM_OK;
+    if (p->is_known || p->decoded == OMM_ERR_NOMEM) return;
+    const omm_err err = is_read_alike(&p->is_known, &run->codec_up, &run->layout, sent);
+    if (err != OMM_OK) p->decoded = err;
+    if (err != OMM_OK || p->is_known || is_of_decoding(reason)) return;
     p->bounds = (omm_bounds){.value_max = run->value_max};
     p->decoded =
         omm_codec_walk(&p->info, &run->codec_up, &run->layout, sent, omm_bounds_piece, &p->bounds);

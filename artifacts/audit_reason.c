@@ -58,9 +58,10 @@ static bool may_have_joined_later(const claim *c) {
     if (c->all->since[c->node] > c->r) return true;
     /* Selected in this very round: not yet, unless it had the round's offer. */
     omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
-    const bool had_offer = omm_submission_decode(&s, c->env.payload, &arena) == OMM_OK &&
-                           omm_digest_equal(&s.offer_digest, &c->round->offer);
+    const omm_err err = omm_submission_decode(&s, c->env.payload, &arena);
+    const bool had_offer = err == OMM_OK && omm_digest_equal(&s.offer_digest, &c->round->offer);
     omm_arena_fini(&arena);
+    if (err == OMM_ERR_NOMEM) (void)audit_expect(c->all->a, err, c->path);
     return !had_offer;
 }
 

@@ -17,14 +17,17 @@ static void check_payload(audit *a, const omm_digest *digest) {
 }
 
 /* Nothing here is believed: it was refused.  Only its payload's name is of use. */
-static void name_payload(audit *a, omm_bytes text) {
+static void name_payload(audit *a, const char *path, omm_bytes text) {
     omm_envelope env;
     omm_submission s;
     omm_arena arena;
     omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
-    if (omm_envelope_open(&env, text) == OMM_OK &&
-        omm_submission_decode(&s, env.payload, &arena) == OMM_OK)
+    omm_err err = omm_envelope_open(&env, text);
+    if (err == OMM_OK) err = omm_submission_decode(&s, env.payload, &arena);
+    if (err == OMM_OK)
         check_payload(a, &s.payload.digest);
+    else if (err == OMM_ERR_NOMEM) /* which says nothing of it */
+        (void)audit_expect(a, err, path);
     omm_arena_fini(&arena);
 }
 
@@ -56,7 +59,7 @@ static void check_refused(audit *a, reasons *all, size_t r, size_t k) {
         if (!omm_digest_equal(&is, &refused->submission))
             audit_fail(a, path.text, "is not what rounds.jsonl names: another digest");
         check_signer(a, path.text, refused, omm_buf_view(&text));
-        name_payload(a, omm_buf_view(&text));
+        name_payload(a, path.text, omm_buf_view(&text));
         reasons_check(all, r, k, path.text, omm_buf_view(&text));
     }
     omm_buf_fini(&text);

@@ -75,7 +75,9 @@ static void test_lines(void) {
     /* Killed in the middle of line 3, and in the middle of another file. */
     kit_write(dir, "rounds.jsonl", omm_bytes_str("a\nb\nhal"));
     kit_write(dir, "run.json.tmp.123.4", omm_bytes_str("half"));
+    kit_write(dir, "virtual/a.tmp.json", omm_bytes_str("{}")); /* of no writer */
     CHECK_OK(omm_bundle_open(&b, dir, false));
+    CHECK(omm_bundle_has(b, "virtual/a.tmp.json"));
     CHECK_OK(omm_bundle_put_line(b, "rounds.jsonl", 1, omm_bytes_str("b\n")));
     CHECK_OK(omm_bundle_put_line(b, "rounds.jsonl", 2, omm_bytes_str("c\n")));
     omm_buf out;
@@ -86,6 +88,30 @@ static void test_lines(void) {
     char full[OMM_PATH_MAX];
     CHECK_OK(omm_path_join(full, dir, "run.json.tmp.123.4"));
     CHECK(!omm_file_exists(full));
+    omm_bundle_close(b);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
+/* A line that could not be written may be there in part: what is there is looked at again. */
+static void test_failed_line(void) {
+    char dir[OMM_PATH_MAX], full[OMM_PATH_MAX];
+    omm_bundle *b = open_temp(dir, true);
+    omm_buf out;
+    CHECK_OK(omm_path_join(full, dir, "rounds.jsonl"));
+    CHECK_OK(omm_dir_make(full));
+    CHECK_ERR(omm_bundle_put_line(b, "rounds.jsonl", 0, omm_bytes_str("a\n")), OMM_ERR_FORMAT);
+    CHECK_OK(omm_dir_remove(full));
+    CHECK_OK(omm_bundle_put_line(b, "rounds.jsonl", 0, omm_bytes_str("a\n")));
+    CHECK_OK(omm_file_remove(full));
+    CHECK_OK(omm_dir_make(full));
+    CHECK_ERR(omm_bundle_put_line(b, "rounds.jsonl", 1, omm_bytes_str("b\n")), OMM_ERR_IO);
+    CHECK_OK(omm_dir_remove(full));
+    kit_write(dir, "rounds.jsonl", omm_bytes_str("a\nhal"));
+    CHECK_OK(omm_bundle_put_line(b, "rounds.jsonl", 1, omm_bytes_str("b\n")));
+    omm_buf_init(&out, 100);
+    CHECK_OK(omm_bundle_read(&out, b, "rounds.jsonl"));
+    CHECK(omm_bytes_equal(omm_buf_view(&out), omm_bytes_str("a\nb\n")));
+    omm_buf_fini(&out);
     omm_bundle_close(b);
     CHECK_OK(omm_dir_remove(dir));
 }
@@ -169,6 +195,9 @@ static void test_lines_of_a_long_run(void) {
 
 /* More folders than are held, the same file twice, and what was there before. */
 static void test_held(void) {
+    static const char *const folders[] = {
+        "adapters/r000.bin", "eval/after.jsonl", "refused/r000-0-REFUSED_KEY.bin", "virtual/a",
+        "measured/a",        "scenario.yaml",    "adapters/master-r000.f32"};
     char dir[OMM_PATH_MAX];
     omm_bundle *b = open_temp(dir, true);
     CHECK_OK(omm_bundle_put(b, "offers/r000.env", omm_bytes_str("x")));
@@ -180,8 +209,16 @@ static void test_held(void) {
             const omm_digest node = omm_hash(omm_bytes_str("n"));
             CHECK_OK(
                 omm_bundle_put(b, omm_bundle_path_receipt(round, &node).text, omm_bytes_str("r")));
+            CHECK_OK(omm_bundle_put(b, omm_bundle_path_submission(round, &node).text,
+                                    omm_bytes_str("s")));
+            const omm_digest payload = omm_hash(omm_bytes_of(&round, sizeof round));
+            CHECK_OK(omm_bundle_put(b, omm_bundle_path_payload(&payload).text, omm_bytes_str("p")));
         }
+        for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+            CHECK_OK(omm_bundle_put(b, folders[i], omm_bytes_str("f")));
         CHECK_OK(omm_bundle_settle(b));
+        for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+            CHECK(omm_bundle_has(b, folders[i]));
     }
     const omm_digest node = omm_hash(omm_bytes_str("n"));
     CHECK(omm_bundle_has(b, omm_bundle_path_receipt(11, &node).text));
@@ -205,6 +242,7 @@ static void test_seal(void) {
                                     .wall_ms = 5};
     CHECK_OK(omm_bundle_open(&bundle, b.dir, true));
     CHECK_OK(omm_bundle_seal(&b.run_digest, NULL, bundle, &seal));
+    CHECK_OK(omm_bundle_seal(&b.run_digest, NULL, bundle, &seal)); /* the same attempt again */
     const omm_bytes times = omm_bytes_str("{\"ms\":2}\n");
     CHECK_ERR(omm_bundle_replace(bundle, "measured/times.json", times), OMM_ERR_STATE);
     CHECK_ERR(omm_bundle_put_line(bundle, "rounds.jsonl", 99, times), OMM_ERR_STATE);
@@ -235,7 +273,71 @@ static void test_seal_refuses(void) {
     CHECK_OK(omm_bundle_open(&bundle, k.dir, false));
     CHECK_ERR(omm_bundle_seal(&k.run_digest, NULL, bundle, &seal), OMM_ERR_CONFIG);
     CHECK(!omm_bundle_has(bundle, "manifest.json"));
+    kit_delete(k.dir, "stray.txt");
+    /* Larger than it may be: nobody would read the bundle. */
+    omm_buf large;
+    uint8_t *bytes = NULL;
+    omm_buf_init(&large, 1 << 20);
+    CHECK_OK(omm_buf_extend(&large, &bytes, (size_t)272 << 10));
+    kit_write(k.dir, "close.env", omm_buf_view(&large));
+    omm_buf_clear(&large);
+    CHECK_ERR(omm_bundle_read(&large, bundle, "close.env"), OMM_ERR_TOO_BIG);
+    CHECK(large.size == 0 && large.bytes_max == 1 << 20);
+    omm_buf_fini(&large);
+    CHECK_ERR(omm_bundle_seal(&k.run_digest, NULL, bundle, &seal), OMM_ERR_TOO_BIG);
+    CHECK(strstr(omm_err_sentence(), "close.env is over its limit") != NULL);
+    CHECK(!omm_bundle_has(bundle, "manifest.json"));
     omm_bundle_close(bundle);
+    CHECK_OK(omm_dir_remove(k.dir));
+}
+
+/* Whatever allocation fails, nothing is sealed; and then it is sealed as if none had. */
+static void test_seal_without_memory(void) {
+    kit k;
+    kit honest;
+    omm_bundle *bundle = NULL;
+    kit_make(&honest, &(kit_options){0});
+    kit_make_open(&k, &(kit_options){0});
+    omm_bundle_seal_options seal = {
+        .key = &k.bundle, .commit = KIT_COMMIT, .build = "", .machine = "", .wall_ms = 5};
+    CHECK_OK(omm_bundle_open(&bundle, k.dir, false));
+    omm_err err = OMM_ERR_NOMEM;
+    for (size_t nth = 1; err == OMM_ERR_NOMEM; nth++) {
+        omm_mem_fail_nth(nth);
+        err = omm_bundle_seal(&k.run_digest, NULL, bundle, &seal);
+        CHECK(err == OMM_ERR_NOMEM || omm_mem_fail_is_due());
+        omm_mem_fail_nth(0);
+        CHECK_EQ(omm_bundle_has(bundle, "manifest.json"), err == OMM_OK);
+    }
+    CHECK_OK(err);
+    CHECK(omm_digest_equal(&k.run_digest, &honest.run_digest));
+    omm_bundle_close(bundle);
+    CHECK_OK(omm_dir_remove(k.dir));
+    kit_remove(&honest);
+}
+
+/* What the end of a run signs: each file, and without some of them there is no end. */
+static void test_evidence_digest(void) {
+    static const struct {
+        const char *path;
+        bool optional;
+    } files[] = {{"eval/after.jsonl", false}, {"eval/before.jsonl", false},
+                 {"policy.yaml", false},      {"run.json", false},
+                 {"scenario.yaml", false},    {"eval/control.jsonl", true},
+                 {"eval/rounds.jsonl", true}, {"ledger.jsonl", true}};
+    kit k;
+    omm_digest whole, without;
+    kit_make_open(&k, &(kit_options){0});
+    CHECK_OK(omm_bundle_evidence_digest(&whole, k.dir));
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char dir[OMM_PATH_MAX];
+        kit_copy(dir, k.dir);
+        kit_delete(dir, files[i].path);
+        CHECK_EQ(omm_bundle_evidence_digest(&without, dir),
+                 files[i].optional ? OMM_OK : OMM_ERR_NOT_FOUND);
+        if (files[i].optional) CHECK(!omm_digest_equal(&whole, &without));
+        CHECK_OK(omm_dir_remove(dir));
+    }
     CHECK_OK(omm_dir_remove(k.dir));
 }
 
@@ -330,6 +432,55 @@ static void test_manifest_head(void) {
 }
 
 /* What would end the list early, or hide something in it, is refused. */
+/* `from` becomes `to` in the text of a manifest of two files, and it is none any more. */
+static void manifest_refused(const char *from, const char *to, omm_err want, const char *says) {
+    manifest_file files[] = {{"measured/a", OMM_BUNDLE_MEASURED, 3, {{1}}, false},
+                             {"policy.yaml", OMM_BUNDLE_DETERMINISTIC, 9, {{2}}, false}};
+    const manifest m = manifest_of(files, 2);
+    manifest got;
+    omm_buf text, changed;
+    omm_arena arena;
+    omm_buf_init(&text, 65536);
+    omm_buf_init(&changed, 65536);
+    omm_arena_init(&arena, 65536);
+    CHECK_OK(manifest_write(&text, &m));
+    CHECK_OK(manifest_parse(&got, &arena, omm_buf_view(&text)));
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    const char *begin = (const char *)text.data, *at = strstr(begin, from);
+    CHECK(at != NULL);
+    if (at)
+        CHECK_OK(
+            omm_buf_printf(&changed, "%.*s%s%s", (int)(at - begin), begin, to, at + strlen(from)));
+    CHECK_ERR(manifest_parse(&got, &arena, omm_buf_view(&changed)), want);
+    if (!strstr(omm_err_sentence(), says)) fprintf(stderr, "%s\n", omm_err_sentence());
+    CHECK(strstr(omm_err_sentence(), says) != NULL);
+    omm_arena_fini(&arena);
+    omm_buf_fini(&changed);
+    omm_buf_fini(&text);
+}
+
+/* What it says of itself, and of each file; nothing may be spelled in two ways. */
+static void test_manifest_refuses(void) {
+    manifest_refused("\"schema_version\": 1", "\"schema_version\": 2", OMM_ERR_VERSION,
+                     "schema_version 2, this reads 1");
+    manifest_refused("\"omm-bundle\"", "\"omm-bundel\"", OMM_ERR_FORMAT, "kind is not omm-bundle");
+    manifest_refused("\"bytes\": 3", "\"bytes\":  3", OMM_ERR_FORMAT,
+                     "is not in canonical spelling");
+    manifest_refused("\"commit\"", "\"commis\": 1,\n  \"commit\"", OMM_ERR_FORMAT,
+                     "is not in canonical spelling, or has unknown members");
+    manifest_refused("\"class\": \"M\"", "\"class\": \"D\"", OMM_ERR_FORMAT,
+                     "measured/a: class is 'D' and must be M");
+    manifest_refused("\"measured/a\"", "\"measured/../run.json\"", OMM_ERR_FORMAT,
+                     "file 0: the path leaves the bundle");
+    manifest_refused("\"measured/a\"", "\"a\"", OMM_ERR_FORMAT, "file 0: a is not a path");
+    manifest_refused("\"policy.yaml\"", "\"manifest.json\"", OMM_ERR_FORMAT,
+                     "file 1: manifest.json is not a path of a bundle");
+    manifest_refused("\"policy.yaml\"", "\"gates.json\"", OMM_ERR_FORMAT,
+                     "files are not in order at gates.json");
+    manifest_refused("\"bytes\": 9", "\"bytes\": 1048577", OMM_ERR_TOO_BIG,
+                     "policy.yaml: 1048577 bytes, at most 1048576");
+}
+
 static void test_manifest_head_refuses(void) {
     static const char *const lists[] = {"    {\n  \"kind\": 1,", "", "  ]", " ],", "  ],\n  ],"};
     char dir[OMM_PATH_MAX];
@@ -354,16 +505,20 @@ static void test_manifest_head_refuses(void) {
 int main(void) {
     test_manifest_spelling();
     test_manifest_head();
+    test_manifest_refuses();
     test_manifest_head_refuses();
     test_manifest_of_a_million();
     test_put();
     test_moved_away();
     test_lines();
+    test_failed_line();
     test_one_writer();
     test_many_lines();
     test_lines_of_a_long_run();
     test_held();
     test_seal();
     test_seal_refuses();
+    test_seal_without_memory();
+    test_evidence_digest();
     return 0;
 }

@@ -490,6 +490,112 @@ static void test_refusals(const kit *k) {
     CHECK_OK(omm_dir_remove(third));
 }
 
+/* Each row of the final adapter changed; then `more` times the last one again. */
+static void rows_again(const char *dir, void (*change_row)(omm_eval_record *row, size_t i),
+                       size_t more) {
+    omm_buf text, changed;
+    omm_bytes *lines = NULL;
+    omm_arena arena;
+    size_t count = 0;
+    omm_buf_init(&text, BYTES_MAX);
+    omm_buf_init(&changed, BYTES_MAX);
+    omm_arena_init(&arena, BYTES_MAX);
+    kit_read(&text, dir, "eval/after.jsonl");
+    CHECK_OK(omm_evidence_lines(&lines, &count, &arena, omm_buf_view(&text), 1000));
+    for (size_t i = 0; i < count + more; i++) {
+        omm_eval_record row;
+        CHECK_OK(omm_eval_record_parse(&row, &arena, lines[i < count ? i : count - 1]));
+        change_row(&row, i);
+        CHECK_OK(omm_eval_record_write(&changed, &row));
+    }
+    kit_write(dir, "eval/after.jsonl", omm_buf_view(&changed));
+    omm_buf_fini(&changed);
+    omm_buf_fini(&text);
+    omm_arena_fini(&arena);
+}
+
+static void as_it_is(omm_eval_record *row, size_t i) {
+    (void)row;
+    (void)i;
+}
+static void other_item(omm_eval_record *row, size_t i) {
+    if (i == 1) row->item.b[31] ^= 1;
+}
+static void no_reply(omm_eval_record *row) {
+    row->generated = row->parsed = row->tool_ok = row->exact = false;
+    row->reply = "";
+}
+static void one_unread(omm_eval_record *row, size_t i) {
+    if (i == 0) no_reply(row);
+}
+static void a_text(omm_eval_record *row, size_t i) {
+    if (i == 1) row->is_tool = row->parsed = row->tool_ok = false;
+}
+/* Of the first client no reply is there; all others' texts are right. */
+static void right_texts(omm_eval_record *row, size_t i) {
+    if (i % 3 == 0)
+        no_reply(row);
+    else
+        row->exact = !row->is_tool;
+}
+static void wrong_texts(omm_eval_record *row, size_t i) {
+    right_texts(row, i);
+    row->exact = false;
+}
+
+/* Losses and replies are compared item by item, or not at all. */
+static void test_items(const kit *k) {
+    static const struct {
+        void (*change_row)(omm_eval_record *row, size_t i);
+        size_t more;
+        const char *says;
+    } cases[] = {{other_item, 0, "held-out item 2 is another one than in"},
+                 {one_unread, 0, "held-out item 1 was judged in another way than in"},
+                 {a_text, 0, "held-out item 2 was judged in another way than in"},
+                 {as_it_is, 1, "judged on 7 held-out items"}};
+    char other[OMM_PATH_MAX];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kit_copy(other, k->dir);
+        change(other, "scenario.yaml", SETTING_FROM, SETTING_TO);
+        rows_again(other, cases[i].change_row, cases[i].more);
+        refused(k->dir, other, OMM_ERR_MISMATCH, cases[i].says);
+        CHECK_OK(omm_dir_remove(other));
+    }
+    kit_copy(other, k->dir);
+    kit_write(other, "eval/after.jsonl", omm_bytes_of("", 0));
+    refused(other, k->dir, OMM_ERR_MISMATCH, "no held-out items");
+    CHECK_OK(omm_dir_remove(other));
+}
+
+/* More right replies are better, of the clients that have some; and another program is said. */
+static void test_exact(const kit *k) {
+    static const char program[] = "1123456789abcdef0123456789abcdef01234567";
+    char a[OMM_PATH_MAX], b[OMM_PATH_MAX];
+    omm_comparison c;
+    omm_buf text;
+    kit_copy(a, k->dir);
+    kit_copy(b, k->dir);
+    change(b, "scenario.yaml", SETTING_FROM, SETTING_TO);
+    change(b, "manifest.json", KIT_COMMIT, program);
+    rows_again(a, wrong_texts, 0);
+    rows_again(b, right_texts, 0);
+    const char *dirs[] = {a, b};
+    CHECK_OK(omm_compare(&c, dirs, 2));
+    const omm_compare_metric *exact = &c.metrics[OMM_COMPARE_EXACT];
+    CHECK(exact->known && near(exact->a, 0.0) && near(exact->b, 0.5));
+    CHECK_EQ(exact->clients, 2);
+    CHECK(exact->seeds == 1 && exact->seeds_better == 1);
+    CHECK(!c.one_program && strcmp(c.bundles[1].program, program) == 0);
+    omm_buf_init(&text, BYTES_MAX);
+    CHECK_OK(omm_comparison_text(&text, &c));
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    CHECK(strstr((const char *)text.data, "of different versions of the program") != NULL);
+    omm_buf_fini(&text);
+    omm_comparison_fini(&c);
+    CHECK_OK(omm_dir_remove(a));
+    CHECK_OK(omm_dir_remove(b));
+}
+
 /* Every allocation may fail; nothing is held then. */
 static void test_no_memory(const kit *k) {
     char other[OMM_PATH_MAX];
@@ -525,6 +631,8 @@ int main(void) {
     test_few_clients_of_many_seeds(&k);
     test_data(&k);
     test_refusals(&k);
+    test_items(&k);
+    test_exact(&k);
     test_no_memory(&k);
     kit_remove(&k);
     CHECK_EQ(omm_mem_live(), 0);

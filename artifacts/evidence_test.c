@@ -41,6 +41,7 @@ static void test_paths(void) {
         "offers/r0.env",
         "offers/r00.env",
         "offers/r0001.env",
+        "offers/r12345678.env", /* over any round */
         "offers/r000.envx",
         "offers/r000",
         "offers//r000.env",
@@ -62,6 +63,11 @@ static void test_paths(void) {
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         check_class(refused[i], OMM_BUNDLE_UNKNOWN);
+    char longest[OMM_BUNDLE_PATH_MAX + 1] = "virtual/";
+    memset(longest + 8, 'a', OMM_BUNDLE_PATH_MAX - 8);
+    check_class(longest, OMM_BUNDLE_UNKNOWN);
+    longest[OMM_BUNDLE_PATH_MAX - 1] = '\0';
+    check_class(longest, OMM_BUNDLE_VIRTUAL);
 }
 
 /* Every bit flipped and every truncation of a canonical record: refused, or another record with its
@@ -421,6 +427,22 @@ static void test_bad_utf8(void) {
     CHECK(strcmp(back.reply, "a\xef\xbf\xbd"
                              "b\xef\xbf\xbd\xf0\x9f\x98\x80"
                              "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xe2\x82\xac!") == 0);
+    /* overlong, beyond U+10FFFF, cut off at the end: each byte by itself */
+    static const char *const bad[] = {"\xe0\x9f\xbf", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80",
+                                      "\xc0\x80", "\xf0\x9f\x98"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        row.reply = bad[i];
+        omm_buf_clear(&out);
+        CHECK_OK(omm_eval_record_write(&out, &row));
+        CHECK_OK(omm_eval_record_parse(&back, &arena, omm_buf_view(&out)));
+        CHECK_EQ(strlen(back.reply), 3 * strlen(bad[i]));
+        for (size_t k = 0; k < strlen(back.reply); k += 3)
+            CHECK(memcmp(back.reply + k, "\xef\xbf\xbd", 3) == 0);
+    }
+    row.nll = -0.0; /* has no spelling of its own */
+    omm_buf_clear(&out);
+    CHECK_OK(omm_eval_record_write(&out, &row));
+    CHECK(memmem(out.data, out.size, "\"nll\":0.0,", 10) != NULL);
     row.nll = 1.0 / 0.0;
     CHECK_ERR(omm_eval_record_write(&out, &row), OMM_ERR_NUMERIC);
     omm_arena_fini(&arena);

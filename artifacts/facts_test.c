@@ -201,6 +201,12 @@ static void test_losses(void) {
     LINE_SAYS(LAST, "eval", "rounds.jsonl", "round 2: loss went from 2.75 to 3.5, and it was",
               l.r.eval_loss = 3.5);
     LINE_SAYS(LAST, "eval", "rounds.jsonl", "round 2: loss went from ", l.r.published = false);
+    /* From that of the state that it began from. */
+    LINE_SAYS(LAST, "eval", "rounds.jsonl", "round 2: loss went from 2.67391 to 9, and it was", {
+        l.r.has_begins = true;
+        l.r.begins = 0;
+        l.r.eval_loss = 9;
+    });
     LINE_SAYS(LAST, "eval", "eval/rounds.jsonl", "round 2 is not what rounds.jsonl says",
               l.r.eval_loss = 2.5);
     LINE_SAYS(LAST, "eval", "eval/rounds.jsonl", "round 2 is not what rounds.jsonl says",
@@ -253,8 +259,9 @@ static void test_states(void) {
 
 /* Rows of one file of eval/ are of the items of the other, whatever it is that
  * tells them apart. */
-static void row_fails(const char *path, size_t number, void (*change)(omm_eval_record *row)) {
-    char dir[OMM_PATH_MAX], said[64];
+static void row_fails(const char *path, size_t number, void (*change)(omm_eval_record *row),
+                      const char *said) {
+    char dir[OMM_PATH_MAX];
     omm_bytes *lines = NULL;
     size_t count = 0;
     omm_eval_record row;
@@ -270,7 +277,6 @@ static void row_fails(const char *path, size_t number, void (*change)(omm_eval_r
     kit_copy(dir, s_kit.dir);
     kit_write(dir, path, omm_buf_view(&out));
     kit_reseal(dir, &s_kit.bundle, true);
-    snprintf(said, sizeof said, "line %zu is of another item than in eval/after.jsonl", number + 1);
     kit_fails(&s_kit, dir, "eval", path, said);
     omm_buf_fini(&out);
 }
@@ -291,13 +297,48 @@ static void other_skill(omm_eval_record *row) {
     row->skill = "tell";
 }
 
+static void not_generated(omm_eval_record *row) {
+    row->generated = row->parsed = row->tool_ok = row->exact = false;
+    row->reply = "";
+}
+
 static void test_rows(void) {
     void (*const changes[])(omm_eval_record * row) = {other_item, more_tokens, other_kind,
                                                       other_client, other_skill};
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
-        row_fails("eval/before.jsonl", 0, changes[i]);
-        row_fails("eval/control.jsonl", KIT_ITEMS - 1, changes[i]);
+        row_fails("eval/before.jsonl", 0, changes[i],
+                  "line 1 is of another item than in eval/after");
+        row_fails("eval/control.jsonl", KIT_ITEMS - 1, changes[i],
+                  "line 6 is of another item than in eval/after");
     }
+    row_fails("eval/before.jsonl", 0, not_generated, "line 1 has no reply, and scenario.yaml says");
+    row_fails("eval/after.jsonl", KIT_ITEMS - 1, not_generated,
+              "line 6 has no reply, and scenario.yaml");
+}
+
+/* A file that is judged on fewer items than were agreed, or on one of them twice. */
+static void test_row_count(void) {
+    static const char *const paths[] = {"eval/before.jsonl", "eval/after.jsonl",
+                                        "eval/control.jsonl"};
+    for (size_t p = 0; p < 3; p++)
+        for (int more = 0; more < 2; more++) {
+            char dir[OMM_PATH_MAX];
+            omm_bytes *lines = NULL;
+            size_t count = 0;
+            omm_buf out;
+            omm_buf_init(&out, BUF_MAX);
+            const omm_bytes text = take(paths[p]);
+            CHECK_OK(omm_evidence_lines(&lines, &count, &s_arena, text, KIT_ITEMS));
+            const omm_bytes last = lines[count - 1];
+            CHECK_OK(omm_buf_append(&out, text.data, more ? text.size : text.size - last.size));
+            if (more) CHECK_OK(omm_buf_append(&out, last.data, last.size));
+            kit_copy(dir, s_kit.dir);
+            kit_write(dir, paths[p], omm_buf_view(&out));
+            kit_reseal(dir, &s_kit.bundle, true);
+            kit_fails(&s_kit, dir, "eval", paths[p],
+                      more ? "7 items, and run.json says 6" : "5 items, and run.json says 6");
+            omm_buf_fini(&out);
+        }
 }
 
 /* All files of eval/ say the same of an item, and it cannot be true: whose it is, or how long.  said: NULL, it can be. */
@@ -399,6 +440,20 @@ static void other_reply(omm_eval_record *row) {
     row->reply = "no";
 }
 
+/* Of a call, which parses. */
+static void as_call(omm_eval_record *row) {
+    row->is_tool = row->generated = row->parsed = true;
+    row->tool_ok = row->exact = false;
+}
+static void call_unread(omm_eval_record *row) {
+    as_call(row);
+    row->parsed = false;
+}
+static void right_tool(omm_eval_record *row) {
+    as_call(row);
+    row->tool_ok = true;
+}
+
 /* Line 3 of the file is of the item of line 1, and is changed: in what they differ. */
 static void twins_fail(const kit *k, const char *path, void (*change)(omm_eval_record *row),
                        const char *what) {
@@ -413,6 +468,7 @@ static void twins_fail(const kit *k, const char *path, void (*change)(omm_eval_r
     CHECK_OK(omm_evidence_lines(&lines, &count, &s_arena, omm_buf_view(&text), KIT_ITEMS));
     for (size_t i = 0; i < count; i++) {
         CHECK_OK(omm_eval_record_parse(&row, &s_arena, lines[i]));
+        if (i == 0 && (change == call_unread || change == right_tool)) as_call(&row);
         if (i == 2) change(&row);
         CHECK_OK(omm_eval_record_write(&out, &row));
     }
@@ -433,8 +489,9 @@ static void test_twins(void) {
     static const struct {
         void (*change)(omm_eval_record *row);
         const char *what;
-    } changes[] = {{more_tokens, "tokens"}, {other_kind, "kind"}, {other_nll, "nll"},
-                   {no_reply, "generated"}, {is_exact, "exact"},  {other_reply, "reply"}};
+    } changes[] = {{more_tokens, "tokens"}, {other_kind, "kind"},   {other_nll, "nll"},
+                   {no_reply, "generated"}, {is_exact, "exact"},    {other_reply, "reply"},
+                   {call_unread, "parsed"}, {right_tool, "tool_ok"}};
     kit k;
     omm_verify_report r;
     kit_make(&k, &(kit_options){.twins = true});
@@ -637,7 +694,18 @@ static void test_service(void) {
     for (size_t i = 0; i < r.failure_count; i++)
         fprintf(stderr, "%s: %s: %s\n", r.failures[i].check, r.failures[i].path,
                 r.failures[i].reason);
-    CHECK(r.intact && !r.simulated);
+    CHECK(r.intact && !r.simulated && !r.wire_bounded);
+    omm_verify_report_fini(&r);
+    /* A file that simulate writes, too, makes none of it; and each node has a row. */
+    wire.node_count = KIT_NODES - 1;
+    omm_buf_clear(&s_text);
+    CHECK_OK(omm_wire_record_write(&s_text, &wire));
+    kit_write(k.dir, "measured/wire.json", omm_buf_view(&s_text));
+    kit_write(k.dir, "measured/machine.json", omm_bytes_str("{}"));
+    kit_reseal(k.dir, &k.stranger, true);
+    CHECK_OK(omm_bundle_verify(&r, k.dir, &options));
+    kit_said(&r, "verdicts", "measured/wire.json", "of run.json has no row");
+    CHECK(!r.wire_bounded);
     omm_verify_report_fini(&r);
     kit_remove(&k);
 }
@@ -752,6 +820,7 @@ int main(void) {
     test_losses();
     test_states();
     test_rows();
+    test_row_count();
     test_items();
     test_twins();
     test_ledger();

@@ -65,6 +65,10 @@ static void measured_verdict(const char *dir) {
     kit_edit(dir, "measured/gates.json", NULL, "\"value\":", "\"value\":1");
 }
 
+static void junit(const char *dir) {
+    kit_edit(dir, "junit.xml", NULL, "name=\"up_bytes_max\"", "name=\"up_bytes_min\"");
+}
+
 static void policy(const char *dir) {
     kit_edit(dir, "policy.yaml", NULL, "threshold: 0.3", "threshold: 0.1");
 }
@@ -330,6 +334,7 @@ static const forgery s_forgeries[] = {
     {"a verdict edited", verdict, "verdicts", "gates.json", false, false},
     {"a measured verdict edited", measured_verdict, "verdicts", "measured/gates.json", false,
      false},
+    {"a verdict edited in what is shown of it", junit, "verdicts", "junit.xml", false, false},
     {"the policy edited", policy, "close", "close.env", true, false},
     {"the policy edited, and the end signed again", policy_and_close, "offers", "offers/r000.env",
      true, false},
@@ -494,6 +499,10 @@ static void right_unread(const char *dir) {
     kit_edit(dir, "eval/control.jsonl", NULL, "\"exact\":false", "\"exact\":true");
 }
 
+static void no_learned_tokens(const char *dir) {
+    kit_edit(dir, "eval/after.jsonl", NULL, "\"tokens\":10", "\"tokens\":0");
+}
+
 static void call_in_text(const char *dir) {
     kit_edit(dir, "eval/after.jsonl", NULL, "\"parsed\":false", "\"parsed\":true");
 }
@@ -506,12 +515,40 @@ static void not_its_tool(const char *dir) {
     kit_edit(dir, "eval/before.jsonl", "\n", "\"exact\":false", "\"exact\":true");
 }
 
+static void huge_alpha(const char *dir) {
+    kit_edit(dir, "run.json", NULL, "\"alpha\":4.0", "\"alpha\":1e39");
+}
+
+static void no_value_max(const char *dir) {
+    kit_edit(dir, "run.json", NULL, "\"value_max\":1.0", "\"value_max\":-1.0");
+}
+
+static void no_norm_max(const char *dir) {
+    kit_edit(dir, "run.json", NULL, "\"norm_max\":3.0", "\"norm_max\":-3.0");
+}
+
+static void layout_gap(const char *dir) {
+    kit_edit(dir, "run.json", "\"layout\"", "\"offset\":0", "\"offset\":1");
+}
+
+static void node_twice(const char *dir) {
+    char from[OMM_DIGEST_HEX_SIZE], to[OMM_DIGEST_HEX_SIZE];
+    omm_digest_hex(from, &s_kit.ids[1]);
+    omm_digest_hex(to, &s_kit.ids[0]);
+    kit_edit(dir, "run.json", NULL, from, to);
+}
+
 static void no_loss(const char *dir) {
     kit_edit(dir, "rounds.jsonl", NULL, "\"loss\":2.75", "\"loss\":-2.75");
 }
 
 static void no_state_loss(const char *dir) {
     kit_edit(dir, "eval/rounds.jsonl", NULL, "\"loss\":", "\"loss\":-");
+}
+
+static void no_ledger(const char *dir) {
+    kit_delete(dir, "ledger.jsonl");
+    close_again(dir);
 }
 
 static const struct lie {
@@ -536,10 +573,12 @@ static const struct lie {
     {skill, "eval", "eval/before.jsonl", "line 1 is of another item than in eval/after.jsonl"},
     {less_than_nothing, "eval", "eval/after.jsonl", "nll is below 0"},
     {right_unread, "eval", "eval/control.jsonl", "not generated, and yet a reply"},
+    {no_learned_tokens, "eval", "eval/after.jsonl", "tokens is 0"},
     {call_in_text, "eval", "eval/after.jsonl", "a text has parsed or tool_ok"},
     {not_parsed, "eval", "eval/after.jsonl", "tool_ok without parsed"},
     {not_its_tool, "eval", "eval/before.jsonl", "exact without tool_ok"},
     {no_loss, "run", "rounds.jsonl", "loss is below 0"},
+    {no_ledger, "ledger", "ledger.jsonl", "the file is missing"},
     {no_state_loss, "eval", "eval/rounds.jsonl", "loss is below 0"},
     {policy_comment, "verdicts", "policy.yaml", "is not as the effective form has it"},
     {policy_default, "verdicts", "policy.yaml", "is not as the effective form has it"},
@@ -555,6 +594,34 @@ static void test_lies(void) {
         kit_verify(&r, dir, &s_kit.bundle.public_key);
         kit_said(&r, s_lies[i].check, s_lies[i].path, s_lies[i].says);
         omm_verify_report_fini(&r);
+        CHECK_OK(omm_dir_remove(dir));
+    }
+}
+
+/* What is no run.json at all: such a bundle is not sealed. */
+static void test_no_run(void) {
+    static const struct {
+        void (*change)(const char *dir);
+        const char *says;
+    } cases[] = {{huge_alpha, "alpha is out of range"},
+                 {no_value_max, "value_max or norm_max is out of range"},
+                 {no_norm_max, "value_max or norm_max is out of range"},
+                 {layout_gap, "adapter layout is not valid"},
+                 {node_twice, "nodes are not ascending"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char dir[OMM_PATH_MAX];
+        omm_run_record run;
+        omm_buf text;
+        omm_arena arena;
+        omm_buf_init(&text, BUF_MAX);
+        omm_arena_init(&arena, BUF_MAX);
+        kit_copy(dir, s_kit.dir);
+        cases[i].change(dir);
+        kit_read(&text, dir, "run.json");
+        CHECK_ERR(omm_run_record_parse(&run, &arena, omm_buf_view(&text)), OMM_ERR_FORMAT);
+        CHECK(strstr(omm_err_sentence(), cases[i].says) != NULL);
+        omm_arena_fini(&arena);
+        omm_buf_fini(&text);
         CHECK_OK(omm_dir_remove(dir));
     }
 }
@@ -748,6 +815,7 @@ int main(void) {
     test_comment();
     test_ledgers();
     test_lies();
+    test_no_run();
     test_bundle_key();
     test_readers();
     test_other_runs();

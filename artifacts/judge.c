@@ -68,13 +68,14 @@ static omm_err add_row(void *ud, const omm_ledger_record *row) {
     traffic *t = ud;
     const omm_gate_bytes bytes = {row->up, row->down, row->fp32};
     omm_gate_traffic_add(&t->exchanges, &bytes);
-    t->bytes += row->up + row->down;
+    t->bytes = saturating_add(t->bytes, saturating_add(row->up, row->down));
     size_t at = wire_node(&t->wire, &row->node);
-    if (at < t->wire.node_count && !t->wire.has_payloads) t->nodes[at].fp32 += row->fp32;
+    if (at < t->wire.node_count && !t->wire.has_payloads)
+        t->nodes[at].fp32 = saturating_add(t->nodes[at].fp32, row->fp32);
     return OMM_OK;
 }
 
-static void load_wire(traffic *t, const evidence *ev) {
+static omm_err load_wire(traffic *t, const evidence *ev) {
     omm_buf text;
     omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
     file_state *file = &t->wire_file;
@@ -85,6 +86,7 @@ static void load_wire(traffic *t, const evidence *ev) {
     }
     if (file->err != OMM_OK) file_state_why(file, "measured/wire.json", omm_err_sentence());
     omm_buf_fini(&text);
+    return file->err == OMM_ERR_NOMEM ? file->err : OMM_OK;
 }
 
 /* `payload` bytes, of payloads of which `count` with `bytes` in all are signed, as f32. */
@@ -107,7 +109,7 @@ static omm_err traffic_load(traffic *t, audit *a) {
     evidence *ev = &a->ev;
     memset(t, 0, sizeof *t);
     omm_arena_init(&t->arena, BUNDLE_ARENA_BYTES_MAX);
-    load_wire(t, ev);
+    OMM_TRY(load_wire(t, ev));
     t->nodes = omm_alloc(t->wire.node_count + 1, sizeof *t->nodes);
     if (!t->nodes) return omm_raise(OMM_ERR_NOMEM, "no memory for wire bytes");
     for (size_t i = 0; i < t->wire.node_count; i++)

@@ -3,6 +3,7 @@
 #include "omm/evidence.h"
 #include "omm/json.h"
 #include "omm/judge.h"
+#include "omm/mem.h"
 #include "omm/verify.h"
 #include "omm_test.h"
 #include "testkit.h"
@@ -292,18 +293,65 @@ static void test_wrong_files(void) {
     }
 }
 
+/* The first tool item of a file of eval/ has no reply. */
+static void without_reply(const char *dir, const char *path) {
+    omm_buf text, out;
+    omm_arena arena;
+    omm_bytes *lines = NULL;
+    size_t count = 0;
+    bool is_done = false;
+    omm_buf_init(&text, BUF_MAX);
+    omm_buf_init(&out, BUF_MAX);
+    omm_arena_init(&arena, BUF_MAX);
+    kit_read(&text, dir, path);
+    CHECK_OK(omm_evidence_lines(&lines, &count, &arena, omm_buf_view(&text), KIT_ITEMS));
+    for (size_t i = 0; i < count; i++) {
+        omm_eval_record row;
+        CHECK_OK(omm_eval_record_parse(&row, &arena, lines[i]));
+        if (row.is_tool && !is_done) {
+            row.generated = row.parsed = row.tool_ok = row.exact = false;
+            row.reply = "";
+            is_done = true;
+        }
+        CHECK_OK(omm_eval_record_write(&out, &row));
+    }
+    CHECK(is_done);
+    kit_write(dir, path, omm_buf_view(&out));
+    omm_arena_fini(&arena);
+    omm_buf_fini(&out);
+    omm_buf_fini(&text);
+}
+
 /* A tool item counts where both have generated; here two of three have. */
 static void test_not_generated(void) {
+    static const char *const paths[] = {"eval/before.jsonl", "eval/after.jsonl"};
+    for (size_t i = 0; i < 2; i++) {
+        char dir[OMM_PATH_MAX];
+        omm_judgement j;
+        kit_copy(dir, s_kit.dir);
+        without_reply(dir, paths[i]);
+        judge(&j, dir);
+        expect(&j, "tool_parsed_gain", 1, 2);
+        omm_judgement_fini(&j);
+        CHECK_OK(omm_dir_remove(dir));
+    }
+}
+
+static void test_row_less(const char *path) {
     char dir[OMM_PATH_MAX];
     omm_judgement j;
+    omm_buf text;
+    omm_buf_init(&text, BUF_MAX);
     kit_copy(dir, s_kit.dir);
-    replace(dir, "eval/before.jsonl", "\"generated\":true,\"item\":\"1dbd",
-            "\"generated\":false,\"item\":\"1dbd");
-    replace(dir, "eval/before.jsonl",
-            "\"parsed\":false,\"reply\":\"ok\",\"skill\":\"calculator\",\"tokens\":11",
-            "\"parsed\":false,\"reply\":\"\",\"skill\":\"calculator\",\"tokens\":11");
+    kit_read(&text, dir, path);
+    for (text.size--; text.data[text.size - 1] != '\n'; text.size--) {
+    }
+    kit_write(dir, path, omm_buf_view(&text));
+    omm_buf_fini(&text);
     judge(&j, dir);
-    expect(&j, "tool_parsed_gain", 1, 2);
+    expect_reason(&j, "heldout_uplift", "the two evaluations have different numbers of items");
+    expect_reason(&j, "worst_client_uplift", "different numbers");
+    CHECK_EQ(find(&j, "heldout_uplift")->samples, 0);
     omm_judgement_fini(&j);
     CHECK_OK(omm_dir_remove(dir));
 }
@@ -312,20 +360,8 @@ static void test_not_generated(void) {
 static void test_less(void) {
     char dir[OMM_PATH_MAX];
     omm_judgement j;
-    omm_buf text;
-    omm_buf_init(&text, BUF_MAX);
-    kit_copy(dir, s_kit.dir);
-    kit_read(&text, dir, "eval/before.jsonl");
-    for (text.size--; text.data[text.size - 1] != '\n'; text.size--) {
-    }
-    kit_write(dir, "eval/before.jsonl", omm_buf_view(&text));
-    omm_buf_fini(&text);
-    judge(&j, dir);
-    expect_reason(&j, "heldout_uplift", "the two evaluations have different numbers of items");
-    expect_reason(&j, "worst_client_uplift", "different numbers");
-    CHECK_EQ(find(&j, "heldout_uplift")->samples, 0);
-    omm_judgement_fini(&j);
-    CHECK_OK(omm_dir_remove(dir));
+    test_row_less("eval/before.jsonl");
+    test_row_less("eval/after.jsonl");
 
     kit_copy(dir, s_kit.dir);
     kit_delete(dir, omm_bundle_path_submission(2, &s_kit.ids[0]).text);
@@ -355,6 +391,83 @@ static void test_less(void) {
     CHECK(find(&j, "heldout_uplift")->passed && omm_verdicts_passed(&j.evidence));
     CHECK(!j.passed);
     omm_judgement_fini(&j);
+}
+
+/* A ledger whose bytes are 2^64 and a few more is not one of a few bytes, beside which little has passed. */
+static void test_huge_ledger(void) {
+    char dir[OMM_PATH_MAX];
+    omm_judgement j;
+    omm_buf text, out;
+    omm_arena arena;
+    omm_bytes *lines = NULL;
+    size_t count = 0;
+    omm_buf_init(&text, BUF_MAX);
+    omm_buf_init(&out, BUF_MAX);
+    omm_arena_init(&arena, BUF_MAX);
+    kit_copy(dir, s_kit.dir);
+    kit_read(&text, dir, "ledger.jsonl");
+    CHECK_OK(omm_evidence_lines(&lines, &count, &arena, omm_buf_view(&text), 6));
+    CHECK_EQ(count, 6);
+    for (size_t i = 0; i < count; i++) {
+        omm_ledger_record row;
+        CHECK_OK(omm_ledger_record_parse(&row, lines[i]));
+        if (i < 4) row.up = (uint64_t)1 << 62;
+        CHECK_OK(omm_ledger_record_write(&out, &row));
+    }
+    kit_write(dir, "ledger.jsonl", omm_buf_view(&out));
+    judge(&j, dir);
+    expect_reason(&j, "saving_vs_fp32", "value is not a finite number");
+    expect_reason(&j, "wire_overhead", "value is not a finite number");
+    omm_judgement_fini(&j);
+    omm_arena_fini(&arena);
+    omm_buf_fini(&out);
+    omm_buf_fini(&text);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
+/* A row of more adapters than 64 bits can count as f32 is no saving. */
+static void test_huge_wire(void) {
+    char dir[OMM_PATH_MAX];
+    omm_judgement j;
+    kit_copy(dir, s_kit.dir);
+    replace(dir, "measured/wire.json", "\"up\":2000,", "\"up\":9223372036854775807,");
+    replace(dir, "measured/wire.json", "\"up_payload\":162", "\"up_payload\":9223372036854775807");
+    judge(&j, dir);
+    expect_reason(&j, "wire_saving_vs_fp32", "value is not a finite number");
+    omm_judgement_fini(&j);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
+/* Whom no round has selected was offered nothing, and has no share to be compared. */
+static void test_never_selected(void) {
+    char dir[OMM_PATH_MAX];
+    omm_judgement j;
+    omm_buf text, out;
+    omm_arena arena;
+    omm_bytes *lines = NULL;
+    size_t count = 0;
+    omm_buf_init(&text, BUF_MAX);
+    omm_buf_init(&out, BUF_MAX);
+    omm_arena_init(&arena, BUF_MAX);
+    kit_copy(dir, s_kit.dir);
+    kit_read(&text, dir, "rounds.jsonl");
+    CHECK_OK(omm_evidence_lines(&lines, &count, &arena, omm_buf_view(&text), KIT_ROUNDS));
+    for (size_t i = 0; i < count; i++) {
+        omm_round_record round;
+        CHECK_OK(omm_round_record_parse(&round, &arena, lines[i]));
+        CHECK_EQ(round.selected_count, KIT_NODES);
+        round.selected_count = KIT_NODES - 1; /* the last one of them */
+        CHECK_OK(omm_round_record_write(&out, &round));
+    }
+    kit_write(dir, "rounds.jsonl", omm_buf_view(&out));
+    judge(&j, dir);
+    CHECK_EQ(find(&j, "jain_index")->samples, KIT_NODES - 1);
+    CHECK(find(&j, "jain_index")->has_value && find(&j, "share_gap")->has_value);
+    omm_judgement_fini(&j);
+    omm_arena_fini(&arena);
+    omm_buf_fini(&out);
+    omm_buf_fini(&text);
+    CHECK_OK(omm_dir_remove(dir));
 }
 
 /* --- repetitions --- */
@@ -402,11 +515,13 @@ static void aim(repeats *r, omm_repro_check *c, size_t place) {
     c->expected = c->repeated = r->hex[place];
 }
 
-static void judge_repeats(omm_judgement *j, const repeats *r) {
+/* without: of which the bundle has no submission any more; NULL: it is whole. */
+static void judge_repeats(omm_judgement *j, const repeats *r, const omm_repro_check *without) {
     char dir[OMM_PATH_MAX];
     omm_buf text;
     omm_buf_init(&text, BUF_MAX);
     kit_copy(dir, s_kit.dir);
+    if (without) kit_delete(dir, omm_bundle_path_submission(without->round, &without->node).text);
     CHECK_OK(omm_repro_record_write(&text, &r->record));
     kit_write(dir, "measured/repro.json", omm_buf_view(&text));
     omm_buf_fini(&text);
@@ -446,6 +561,7 @@ static void change(repeats *r, int what) {
     case 19: c[ISA].isa = "avx"; break;
     case 20: r->record.isa = "banana"; break;
     case 21: r->record.isa = "scalar", r->record.other_isa = false, c[ISA].isa = "avx2"; break;
+    case 22: c[SCALAR].isa = "avx512"; break; /* another, and not plain C */
     default: CHECK(false);
     }
 }
@@ -472,13 +588,14 @@ static void test_repeats(void) {
                                        "ran as the run itself did",
                                        "isa is 'avx'; known are scalar, avx2,",
                                        "isa is 'banana'; known are",
+                                       "ran as the run itself did",
                                        "ran as the run itself did"};
     for (size_t i = 0; i < sizeof says / sizeof *says; i++) {
         repeats r;
         omm_judgement j;
         repeats_read(&r);
         change(&r, (int)i);
-        judge_repeats(&j, &r);
+        judge_repeats(&j, &r, NULL);
         if (says[i]) {
             expect_reason(&j, "threads_mismatches", says[i]);
             expect_reason(&j, "isa_mismatches", says[i]);
@@ -502,12 +619,38 @@ static void test_repeats(void) {
             omm_judgement j;
             repeats_read(&r);
             r.checks[kind].repeated = none ? "" : r.hex[1];
-            judge_repeats(&j, &r);
+            judge_repeats(&j, &r, NULL);
             for (size_t i = 0; i < 3; i++) expect(&j, metrics[i], i == kind, 1);
             CHECK_EQ(j.passed, kind == SCALAR); /* informational */
             omm_judgement_fini(&j);
             omm_arena_fini(&r.arena);
         }
+}
+
+/* Nothing is not what nothing was to be, where the evidence does not say what had to come out. */
+static void test_nothing_expected(void) {
+    repeats r;
+    omm_judgement j;
+    repeats_read(&r);
+    r.checks[SCALAR].expected = r.checks[SCALAR].repeated = "";
+    judge_repeats(&j, &r, &r.checks[SCALAR]);
+    expect_reason(&j, "scalar_mismatches", "compared with something else than the evidence");
+    omm_judgement_fini(&j);
+    omm_arena_fini(&r.arena);
+}
+
+/* Whatever allocation fails: no other verdicts come of it, which a seal would keep. */
+static void test_no_memory(void) {
+    omm_err err = OMM_ERR_NOMEM;
+    for (size_t nth = 1; err == OMM_ERR_NOMEM; nth++) {
+        omm_judgement j;
+        omm_mem_fail_nth(nth);
+        err = omm_bundle_judge(&j, s_kit.dir, NULL, NULL, kit_read_scenario);
+        CHECK(err == OMM_ERR_NOMEM || omm_mem_fail_is_due());
+        omm_mem_fail_nth(0);
+        if (err == OMM_OK) omm_judgement_fini(&j);
+    }
+    CHECK_OK(err);
 }
 
 int main(void) {
@@ -518,7 +661,12 @@ int main(void) {
     test_wrong_files();
     test_not_generated();
     test_less();
+    test_never_selected();
+    test_huge_ledger();
+    test_huge_wire();
     test_repeats();
+    test_nothing_expected();
+    test_no_memory();
     kit_remove(&s_kit);
     return 0;
 }

@@ -111,12 +111,23 @@ static void repro_no_other(const char *dir) {
     kit_edit(dir, "measured/repro.json", NULL, "\"other_isa\":true", "\"other_isa\":false");
 }
 
+/* Of another run, which has as many nodes. */
+static void wire_of_other_run(const char *dir) {
+    kit_edit(dir, "measured/wire.json", NULL, "\"run_id\":\"6", "\"run_id\":\"7");
+}
+
+static void repro_of_other_run(const char *dir) {
+    kit_edit(dir, "measured/repro.json", NULL, "\"run_id\":\"6", "\"run_id\":\"7");
+}
+
 static const struct lie {
     void (*change)(const char *dir);
     const char *path, *says;
 } s_lies[] = {
     {repro_garbage, "measured/repro.json", "invalid token"},
     {wire_of_another, "measured/wire.json", ""},
+    {wire_of_other_run, "measured/wire.json", "run_id is not that of run.json"},
+    {repro_of_other_run, "measured/repro.json", "run_id is not that of run.json"},
     {wire_of_stranger, "measured/wire.json", "row 2: node ffffffffffffffff is none of"},
     {wire_of_stranger, "measured/wire.json", "of run.json has no row"},
     {wire_without, "measured/wire.json", "of run.json has no row"},

@@ -1,4 +1,5 @@
 #include "record.h"
+#include "omm/utf8.h"
 
 #include <math.h>
 #include <string.h>
@@ -20,20 +21,6 @@ void record_put(record_out *r, const char *key, json_t *take_value) {
         r->err = omm_raise(OMM_ERR_NOMEM, "no memory for member %s", key);
 }
 
-/* Bytes of the well-formed UTF-8 character at `p`, 0 when there is none.  RFC 3629, table 3-7. */
-static size_t utf8_size(const unsigned char *p) {
-    if (p[0] < 0x80) return 1;
-    size_t size = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
-    if (p[0] < 0xc2 || p[0] > 0xf4) return 0;
-    for (size_t i = 1; i < size; i++)
-        if ((p[i] & 0xc0) != 0x80) return 0;
-    if (p[0] == 0xe0 && p[1] < 0xa0) return 0;
-    if (p[0] == 0xed && p[1] > 0x9f) return 0;
-    if (p[0] == 0xf0 && p[1] < 0x90) return 0;
-    if (p[0] == 0xf4 && p[1] > 0x8f) return 0;
-    return size;
-}
-
 /* A generated reply may hold any bytes; JSON may not.  Three bytes for each bad one at most. */
 static json_t *utf8_string(const char *text) {
     json_t *plain = json_string(text);
@@ -43,7 +30,7 @@ static json_t *utf8_string(const char *text) {
     if (!clean) return NULL;
     size_t at = 0;
     for (size_t i = 0; i < size;) {
-        size_t n = utf8_size((const unsigned char *)text + i);
+        const size_t n = omm_utf8_size((const uint8_t *)text + i, size - i);
         memcpy(clean + at, n ? text + i : "\xef\xbf\xbd", n ? n : 3);
         at += n ? n : 3;
         i += n ? n : 1;

@@ -1,6 +1,7 @@
 /* Why a submission was refused is decided again: bundles whose coordinator says so truly pass, and those whose coordinator
  * says something else fail, in the one check that is there for it.  All keys are the real ones: nothing but this is wrong. */
 #include "omm/envelope.h"
+#include "omm/mem.h"
 #include "omm/verify.h"
 #include "omm_test.h"
 #include "testkit.h"
@@ -206,12 +207,29 @@ static const refusal_case s_cases[] = {
      {OF_NODE("DUPLICATE", .write = most_tokens), OF_NODE("LATE", .write = NULL)},
      NULL,
      false},
+    {"again, after another base",
+     {OF_NODE("BASE", .write = base), OF_NODE("DUPLICATE", .write = most_tokens)},
+     NULL,
+     false},
+    {"in two rounds, of which the first has accepted it",
+     {{.round = 0, .node = SOMEBODY, .reason = "REFUSED_DUPLICATE", .write = most_tokens},
+      OF_NODE("SIZE", .write = no_tokens)},
+     NULL,
+     false},
     {"another base, after it was accepted",
      {{.round = LAST, .node = 0, .reason = "REFUSED_BASE", .write = base}},
      NULL,
      false},
     {"no tokens", {OF_NODE("SIZE", .write = no_tokens)}, NULL, false},
     {"many tokens", {OF_NODE("SIZE", .write = many_tokens)}, NULL, false},
+    {"no tokens, with a good payload",
+     {OF_NODE("SIZE", .write = no_tokens, WITH_PAYLOAD)},
+     NULL,
+     false},
+    {"many tokens, with a good payload",
+     {OF_NODE("SIZE", .write = many_tokens, WITH_PAYLOAD)},
+     NULL,
+     false},
     {"steps", {OF_NODE("FORMAT", .write = steps)}, NULL, false},
     {"residual", {OF_NODE("RESIDUAL", .write = residual)}, NULL, false},
     {"codec", {OF_NODE("RECIPE", .write = codec)}, NULL, false},
@@ -303,6 +321,10 @@ static const refusal_case s_cases[] = {
      {OF_NODE("LATE", .write = first_round)},
      "is of round 0, in which its node was accepted",
      false},
+    {"digest of a chunk",
+     {OF_NODE("SIZE", .write = no_description, WITH_PAYLOAD)},
+     "SIZE: its payload decodes",
+     false},
     {"range", {OF_NODE("NORM", .fill = range, WITH_PAYLOAD)}, "NORM: its norm is 1.5", false},
     {"norm", {OF_NODE("RANGE", .fill = norm, WITH_PAYLOAD)}, "RANGE: no value is over 1", false},
     {"not finite",
@@ -359,6 +381,10 @@ static const refusal_case s_cases[] = {
      {{.round = 0, .node = SOMEBODY, .reason = "REFUSED_KEY", NAMELESS}},
      "is well signed by node home-",
      true},
+    {"without its node, known from the start",
+     {{.round = 0, .node = SOMEBODY, .reason = "REFUSED_KEY", .write = offer, NAMELESS}},
+     "is well signed by node home-",
+     false},
     {"before it joined, with another reason",
      {{.round = 0, .node = SOMEBODY, .reason = "REFUSED_ROUND", .write = offer, NAMELESS}},
      "ROUND: is of no node of the run",
@@ -419,7 +445,42 @@ static void try_case(const refusal_case *c) {
     kit_remove(&k);
 }
 
+/* Where nothing is fed back, who speaks of a residual is refused for that. */
+static void test_no_feedback(void) {
+    static const kit_refusal refusal = OF_NODE("RESIDUAL", WITH_PAYLOAD);
+    kit k;
+    omm_verify_report r;
+    kit_make(&k, &(kit_options){.refusals = &refusal, .refusal_count = 1, .no_feedback = true});
+    kit_verify(&r, k.dir, &k.bundle.public_key);
+    for (size_t i = 0; i < r.failure_count; i++)
+        CHECK(strcmp(r.failures[i].check, "refusals") != 0);
+    omm_verify_report_fini(&r);
+    kit_remove(&k);
+}
+
+/* Whatever allocation fails while it is decided who joined when: that is what is said, and nothing of the bundle. */
+static void test_no_memory(void) {
+    static const kit_refusal refusal = {
+        .round = 0, .node = SOMEBODY, .reason = "REFUSED_KEY", .write = offer, NAMELESS};
+    const omm_verify_options options = {.render = kit_render};
+    kit k;
+    bool intact = false;
+    kit_make(&k, &(kit_options){.refusals = &refusal, .refusal_count = 1, .joined = true});
+    for (size_t nth = 1; !intact; nth++) {
+        omm_verify_report r;
+        omm_mem_fail_nth(nth);
+        const omm_err err = omm_bundle_verify(&r, k.dir, &options);
+        intact = err == OMM_OK && r.intact;
+        CHECK(intact ? omm_mem_fail_is_due() : err == OMM_ERR_NOMEM);
+        omm_mem_fail_nth(0);
+        if (err == OMM_OK) omm_verify_report_fini(&r);
+    }
+    kit_remove(&k);
+}
+
 int main(void) {
+    test_no_memory();
+    test_no_feedback();
     for (size_t i = 0; i < sizeof s_cases / sizeof *s_cases; i++) try_case(&s_cases[i]);
     return 0;
 }

@@ -46,6 +46,9 @@ static void test_config(void) {
     CHECK_EQ(codec.keep_count, 13);
     CHECK_EQ(codec.zstd_level, 3);
     CHECK(codec.error_feedback);
+    CHECK_OK(parse(&config, omm_codec_up_fields, "topk_fraction: 0.000001\n"));
+    CHECK_OK(omm_codec_resolve(&codec, &config, &LAYOUT));
+    CHECK_EQ(codec.keep_count, 1); /* of none 0 would be all of them */
     CHECK_OK(parse(&config, omm_codec_up_fields, "topk_fraction: 1\nbyte_budget: 100\n"));
     CHECK_OK(omm_codec_resolve(&codec, &config, &LAYOUT));
     CHECK(codec.keep_count > 0);

@@ -50,7 +50,7 @@ static void test_layout(void) {
     CHECK_EQ(omm_layout_rows(&LAYOUT), 17);
 
     omm_segment bad[4];
-    for (int what = 0; what < 6; what++) {
+    for (int what = 0; what < 7; what++) {
         memcpy(bad, SEGMENTS, sizeof bad);
         omm_layout layout = {bad, 4, 131};
         if (what == 0) bad[1].offset = 52;
@@ -59,24 +59,36 @@ static void test_layout(void) {
         if (what == 3) bad[1].name = "";
         if (what == 4) layout.value_count = 130;
         if (what == 5) bad[3].rows = UINT32_MAX, bad[3].cols = UINT32_MAX;
+        if (what == 6) { /* as many as there may be in all, behind others */
+            bad[3].rows = OMM_LAYOUT_VALUES_MAX;
+            bad[3].cols = 1;
+            layout.value_count = bad[3].offset + OMM_LAYOUT_VALUES_MAX;
+        }
         CHECK_ERR(omm_layout_check(&layout), OMM_ERR_CONFIG);
     }
 }
 
-/* A payload of the header for `codec` over two rows of four, and `body`; sent without zstd. */
+/* A payload of the header for `codec` over this layout, of at most LONG_VALUES, and `body`; sent without zstd. */
+enum { LONG_VALUES = 795 };
+
+static omm_err decode_body(const omm_codec *codec, const omm_layout *layout, uint8_t index,
+                           uint32_t kept_count, omm_bytes body) {
+    uint8_t sent[128] = {0, 'O', 'M', 'M', 'D', 1, (uint8_t)codec->kind, index, 0};
+    omm_digest id = omm_layout_digest(layout);
+    omm_put_u32(sent + 9, (uint32_t)layout->value_count);
+    omm_put_u32(sent + 13, kept_count);
+    memcpy(sent + 17, id.b, 8);
+    memcpy(sent + 25, body.data, body.size);
+    float values[LONG_VALUES];
+    return omm_codec_decode(values, NULL, codec, layout, omm_bytes_of(sent, 25 + body.size));
+}
+
 static const omm_segment SMALL_SEGMENTS[] = {{"w", 2, 4, 0}};
 static const omm_layout SMALL = {SMALL_SEGMENTS, 1, 8};
 
 static omm_err decode_small(const omm_codec *codec, uint8_t index, uint32_t kept_count,
                             omm_bytes body) {
-    uint8_t sent[128] = {0, 'O', 'M', 'M', 'D', 1, (uint8_t)codec->kind, index, 0};
-    omm_digest id = omm_layout_digest(&SMALL);
-    omm_put_u32(sent + 9, 8);
-    omm_put_u32(sent + 13, kept_count);
-    memcpy(sent + 17, id.b, 8);
-    memcpy(sent + 25, body.data, body.size);
-    float values[8];
-    return omm_codec_decode(values, NULL, codec, &SMALL, omm_bytes_of(sent, 25 + body.size));
+    return decode_body(codec, &SMALL, index, kept_count, body);
 }
 #define BODY(...)                                                                                  \
     omm_bytes_of((const uint8_t[]){__VA_ARGS__}, sizeof((const uint8_t[]){__VA_ARGS__}))
@@ -100,6 +112,8 @@ static void test_refuses_small(void) {
     CHECK_ERR(decode_small(&none, BITMAP, 1, BODY(0x80, 0, 0, 0x80, 0x3f)), OMM_ERR_REFUSED_FORMAT);
     CHECK_ERR(decode_small(&wide, GAPS, 2, BODY(0, 0, 0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f)),
               OMM_ERR_REFUSED_FORMAT);
+    /* a coding that there is none of, though its bits would do as a bitmap's */
+    CHECK_ERR(decode_small(&none, 3, 1, BODY(0x80, 0, 0, 0x80, 0x3f)), OMM_ERR_REFUSED_FORMAT);
     /* an index outside, a varint that is not minimal, one that never ends */
     CHECK_ERR(decode_small(&none, GAPS, 1, BODY(8, 0, 0, 0x80, 0x3f)), OMM_ERR_REFUSED_SHAPE);
     CHECK_ERR(decode_small(&none, GAPS, 1, BODY(0x87, 0, 0, 0, 0x80, 0x3f)),
@@ -151,6 +165,24 @@ static void test_refuses_small(void) {
     /* trailing and missing bytes */
     CHECK_ERR(decode_small(&none, GAPS, 1, BODY(7, 0, 0, 0x80, 0x3f, 0)), OMM_ERR_REFUSED_FORMAT);
     CHECK_ERR(decode_small(&none, GAPS, 1, BODY(7, 0, 0, 0x80)), OMM_ERR_REFUSED_FORMAT);
+}
+
+/* One index has one spelling, also where a longer one would still be no longer than a bitmap. */
+static void test_refuses_varints(void) {
+    static const omm_segment segments[] = {{"w", 1, LONG_VALUES, 0}};
+    static const omm_layout layout = {segments, 1, LONG_VALUES};
+    const omm_codec codec = {.kind = OMM_CODEC_NONE, .keep_count = 2};
+    CHECK_OK(decode_body(&codec, &layout, 1, 1, BODY(5, 0, 0, 0x80, 0x3f)));
+    CHECK_OK(decode_body(&codec, &layout, 1, 1, BODY(0x85, 1, 0, 0, 0x80, 0x3f)));
+    CHECK_ERR(decode_body(&codec, &layout, 1, 1, BODY(0x85, 0, 0, 0, 0x80, 0x3f)),
+              OMM_ERR_REFUSED_FORMAT);
+    /* 5 and 2^32, of which 32 bits are 5 */
+    CHECK_ERR(
+        decode_body(&codec, &layout, 1, 1, BODY(0x85, 0x80, 0x80, 0x80, 0x10, 0, 0, 0x80, 0x3f)),
+        OMM_ERR_REFUSED_FORMAT);
+    CHECK_ERR(
+        decode_body(&codec, &layout, 1, 1, BODY(0x85, 0x80, 0x80, 0x80, 0x80, 1, 0, 0, 0x80, 0x3f)),
+        OMM_ERR_REFUSED_FORMAT);
 }
 
 static void test_refuses_frames(void) {
@@ -613,6 +645,7 @@ int main(void) {
     test_choose();
     test_size_max_is_exact();
     test_refuses_small();
+    test_refuses_varints();
     test_refuses_frames();
     test_battery();
     test_pieces();

@@ -187,6 +187,37 @@ static omm_err check_frame(const uint8_t *frame, size_t size) {
     return err;
 }
 
+/* A run longer than a block may be; and plain blocks behind a byte for a window, which would be plain blocks without one,
+ * too, but others.  room: (ROOM) */
+static void test_odd_frames(uint8_t *room) {
+    enum { LONG = 200000, FIRST = 8192, LAST = 31, HEAD = 10, BLOCK = 3 };
+    static const uint8_t long_run[] = {0x28,
+                                       0xb5,
+                                       0x2f,
+                                       0xfd,
+                                       0xa0,
+                                       LONG & 255,
+                                       LONG >> 8 & 255,
+                                       LONG >> 16,
+                                       0,
+                                       (LONG << 3 & 255) | 3,
+                                       LONG >> 5 & 255,
+                                       LONG >> 13,
+                                       'x'};
+    static const uint8_t head[HEAD + BLOCK] = {
+        0x28, 0xb5, 0x2f, 0xfd, 0x80, 0x38, (FIRST + LAST) & 255, (FIRST + LAST) >> 8,
+        0,    0,    0,    0,    1};
+    CHECK(!frame_is_plain(omm_bytes_of(long_run, sizeof long_run)));
+    memset(room, 0, ROOM);
+    memcpy(room, head, sizeof head);
+    room[sizeof head] = room[sizeof head + 1] =
+        1; /* read as the size of a block that ends the frame */
+    room[sizeof head + FIRST] = LAST << 3 | 1;
+    const size_t size = sizeof head + FIRST + BLOCK + LAST;
+    CHECK_EQ(ZSTD_decompress(s_back, ROOM, room, size), FIRST + LAST);
+    CHECK(!frame_is_plain(omm_bytes_of(room, size)));
+}
+
 /* Ours, and what nobody can read otherwise; no other, be it good. */
 static void test_known_frames(void) {
     static const uint8_t runs[] = {0x28, 0xb5, 0x2f, 0xfd, 0x20, 100, 10 << 3, 0,
@@ -204,6 +235,10 @@ static void test_known_frames(void) {
                 CHECK(!frame_is_ours(omm_bytes_of(frame, size - 1), omm_bytes_of(s_bytes, n)));
             if (frame && n > 1)
                 CHECK(!frame_is_ours(omm_bytes_of(frame, size), omm_bytes_of(s_bytes, n - 1)));
+            if (frame) memcpy(other, frame, size);
+            if (frame) other[size] = 0;
+            if (frame)
+                CHECK(!frame_is_ours(omm_bytes_of(other, size + 1), omm_bytes_of(s_bytes, n)));
             omm_free(frame);
         }
     CHECK(!frame_is_ours(omm_bytes_of(runs, sizeof runs), omm_bytes_of(runs, 0)));
@@ -212,6 +247,10 @@ static void test_known_frames(void) {
     other[4] |= 8; /* a bit that readers may look at one day */
     CHECK(!frame_is_plain(omm_bytes_of(other, sizeof runs)));
     for (size_t n = 0; n < sizeof runs; n++) CHECK(!frame_is_plain(omm_bytes_of(runs, n)));
+    memcpy(other, runs, sizeof runs);
+    other[sizeof runs] = 0; /* behind its last block */
+    CHECK(!frame_is_plain(omm_bytes_of(other, sizeof runs + 1)));
+    test_odd_frames(other);
     fill_bytes(FILL_FEW, 20000, 6);
     const size_t size = ZSTD_compress(other, sizeof other, s_bytes, 20000, 3);
     CHECK(!ZSTD_isError(size));

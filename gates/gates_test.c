@@ -151,6 +151,8 @@ static void test_fails_closed(size_t f) {
     omm_gate_source bad = SOURCE;
     bad.path = NULL;
     check_all_fail(feed, &context, &bad, ROWS_GOOD, n, "missing");
+    bad.path = "";
+    check_all_fail(feed, &context, &bad, ROWS_GOOD, n, "missing");
     bad = SOURCE;
     bad.problem = "line 3 is no JSON";
     check_all_fail(feed, &context, &bad, ROWS_GOOD, n, "line 3 is no JSON");
@@ -164,6 +166,10 @@ static void test_fails_closed(size_t f) {
     check_all_fail(feed, &context, &bad, ROWS_GOOD, n, "foreign");
     bad.commit = NULL;
     check_all_fail(feed, &context, &bad, ROWS_GOOD, n, "foreign");
+    const omm_gate_context of_nothing = {&policy, "run-1",
+                                         ""}; /* two that say none are not the same */
+    bad.commit = "";
+    check_all_fail(feed, &of_nothing, &bad, ROWS_GOOD, n, "foreign");
     const omm_gate_context nameless = {&policy, "", NULL};
     bad = SOURCE;
     bad.run_id = "";
@@ -292,7 +298,7 @@ static void test_rows_that_cannot_be(void) {
     omm_policy policy = strict_policy();
     const omm_gate_context context = {&policy, "run-1", NULL};
     omm_gate_item items[ITEMS];
-    for (int what = 0; what < 4; what++) {
+    for (int what = 0; what < 6; what++) {
         omm_verdicts v;
         omm_verdicts_init(&v);
         items_of(items, ROWS_GOOD);
@@ -301,10 +307,13 @@ static void test_rows_that_cannot_be(void) {
         if (what == 1) items[3].tokens = 0;
         if (what == 2) clients = CLIENTS + 1; /* the last one has no item */
         if (what == 3) clients = 0;
+        if (what == 4) items[1].nll_before = (double)NAN; /* the others' uplifts are numbers */
+        if (what == 5) items[1].nll_before = (double)INFINITY;
         CHECK_OK(omm_gate_quality(&v, &context, &SOURCE, items, ITEMS, clients));
         CHECK(!find(&v, OMM_METRIC_UPLIFT)->passed && !find(&v, OMM_METRIC_UPLIFT_LOW)->passed);
         CHECK_OK(omm_gate_client_uplift(&v, &context, &SOURCE, items, ITEMS, clients));
         CHECK(!find(&v, OMM_METRIC_WORST_UPLIFT)->passed);
+        CHECK(!find(&v, OMM_METRIC_DECILE_UPLIFT)->passed);
         omm_verdicts_fini(&v);
     }
     omm_verdicts v;
@@ -417,6 +426,12 @@ static void test_traffic(void) {
     CHECK(value_of(&v, OMM_METRIC_WIRE_OVERHEAD) == 0);
     CHECK(find(&v, OMM_METRIC_WIRE_SAVING)->passed);
     omm_verdicts_fini(&v);
+    /* 2^64 bytes more than the ledger, which wrap around to it. */
+    const omm_gate_bytes huge[] = {{(uint64_t)1 << 63, 201, 16000}, {(uint64_t)1 << 63, 0, 16000}};
+    omm_verdicts_init(&v);
+    CHECK_OK(omm_gate_wire(&v, &context, &SOURCE, huge, 2, 201));
+    for (size_t i = 0; i < v.count; i++) CHECK(!v.items[i].has_value && !v.items[i].passed);
+    omm_verdicts_fini(&v);
 }
 
 /* An interval that cannot be has no value, and judging goes on. */
@@ -512,6 +527,14 @@ static void test_control_left_out(void) {
     CHECK_OK(omm_gate_control(&v, &context, &none, NULL, 0, 0));
     CHECK_EQ(v.count, 1);
     CHECK(!v.items[0].passed);
+    omm_verdicts_fini(&v);
+    /* One that cannot be read was not left out: that is said. */
+    policy.rules[OMM_METRIC_CONTROL_GAP].level = OMM_LEVEL_INFORMATIONAL;
+    const omm_gate_source broken = {.run_id = "run-1", .problem = "line 3 is no JSON"};
+    omm_verdicts_init(&v);
+    CHECK_OK(omm_gate_control(&v, &context, &broken, NULL, 0, 0));
+    CHECK_EQ(v.count, 1);
+    CHECK(!v.items[0].passed && strstr(v.items[0].reason, "line 3 is no JSON"));
     omm_verdicts_fini(&v);
 }
 
