@@ -259,10 +259,18 @@ static void test_each(const rig *r, const omm_compute *c) {
         CHECK_OK(omm_batcher_sit(&seat[0], b, &t));
         CHECK_EQ(omm_batcher_reused(b, seat[0]), 128);
         omm_batcher_leave(b, seat[0]);
+        listener both[2] = {{.want = want}, {.want = want}}; /* share the rows of a step */
         t.each = listen_to;
-        l.seen = 0;
-        CHECK_OK(omm_batcher_sit(&seat[0], b, &t));
-        CHECK_EQ(omm_batcher_reused(b, seat[0]), 0);
+        for (size_t i = 0; i < 2; i++) {
+            t.each_ud = &both[i];
+            CHECK_OK(omm_batcher_sit(&seat[i], b, &t));
+            CHECK_EQ(omm_batcher_reused(b, seat[i]), 0);
+        }
+        while (both[0].seen + both[1].seen < 2 * (s_counts[1] - 1)) {
+            const uint32_t before = both[0].seen + both[1].seen;
+            omm_batcher_step(tokens, &count, b);
+            CHECK(both[0].seen + both[1].seen - before <= o.rows_max);
+        }
         omm_batcher_close(b);
     }
 }
@@ -406,6 +414,8 @@ static void test_context(const rig *r, const omm_compute *c) {
     }
     CHECK_EQ(drawn, 11); /* the last one needs no position */
     CHECK_EQ(token.err, OMM_ERR_TOO_BIG);
+    omm_batcher_step(&token, &count, b); /* said once */
+    CHECK_EQ(count, 0);
     omm_batcher_leave(b, seat);
     t.count = 0;
     CHECK_ERR(omm_batcher_sit(&seat, b, &t), OMM_ERR_TOO_BIG);
