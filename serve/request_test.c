@@ -79,6 +79,10 @@ static const refusal s_refusals[] = {
     {true, "{" TURN ", \"seed\": -2}", 400, "seed", "from 0 to 2^53, and -1"},
     {true, "{" TURN ", \"repeat_last_n\": -2}", 400, "repeat_last_n", ", and -1"},
     {true, "{" TURN ", \"max_tokens\": 0}", 400, "max_tokens", "whole numbers from 1"},
+    {true, "{" TURN ", \"max_completion_tokens\": 0, \"max_tokens\": null}", 400,
+     "max_completion_tokens", "max_completion_tokens: accepted are whole numbers from 1"},
+    {true, "{" TURN ", \"max_completion_tokens\": null, \"max_tokens\": 0}", 400, "max_tokens",
+     "max_tokens: accepted are whole numbers from 1"},
     {false, "{\"prompt\": \"x\", \"max_tokens\": 0}", 400, "max_tokens", "; 0 together with echo"},
     {true, "{" TURN ", \"top_logprobs\": 2}", 400, "top_logprobs", "together with logprobs"},
     {true, "{" TURN ", \"logprobs\": 2}", 400, "logprobs", "true and false"},
@@ -106,6 +110,10 @@ static const refusal s_refusals[] = {
      "{\"type\": \"text\"}, {\"type\": \"json_object\"} and {\"type\": \"json_schema\""},
     {true, "{" TURN ", \"response_format\": \"json_object\"}", 400, "response_format",
      "accepted are"},
+    {true, "{" TURN ", \"response_format\": {\"type\": \"json_object\", \"schema\": {}}}", 400,
+     "response_format", "{\"type\": \"json_object\"} and {\"type\": \"json_schema\", "},
+    {true, "{" TURN ", \"response_format\": {\"type\": \"text\", \"json_schema\": {}}}", 400,
+     "response_format", "accepted are"},
     {true, "{" TURN ", \"response_format\": {\"type\": \"json_schema\"}}", 400, "response_format",
      "\"json_schema\": {\"name\": NAME, \"schema\": SCHEMA}}"},
     {true, "{" TURN ", " SCHEMA("\"grammar\": 1, ") "}", 400, "response_format",
@@ -365,7 +373,6 @@ static void test_members(const served *s) {
     request_fini(s_request);
 }
 
-/* Those of a request are its own; what it does not say is the server's. */
 /* As many as are sent, in either order, and one. */
 static void test_best_of(const served *s) {
     static const char *const more[] = {"\"n\": 3, \"best_of\": 3", "\"best_of\": 3.0, \"n\": 3",
@@ -380,6 +387,7 @@ static void test_best_of(const served *s) {
     }
 }
 
+/* Those of a request are its own; what it does not say is the server's. */
 static void test_penalties(const served *s) {
     const omm_sampler *got = &s_request->sampler;
     served of = *s;
