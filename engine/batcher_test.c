@@ -318,6 +318,40 @@ static void test_failure_beside_each(const rig *r, const omm_compute *c) {
     omm_batcher_close(b);
 }
 
+/* A step that fails is done again one by one, however much it has read and however little windows have to keep. */
+static void test_failure_with_windows(rig *r, const omm_compute *c) {
+    omm_batcher_options o = omm_batcher_options_default();
+    omm_batcher_token tokens[OMM_BATCHER_SEATS_MAX];
+    omm_batcher *b = NULL;
+    uint32_t seat[2];
+    size_t count = 0, failed = 0, done = 0;
+    guests g = {0};
+    r->model.layers[0].window = 10;
+    o.session.rollback_max = 64;
+    alone(r, c, &o.session);
+    o.session.batch_max = 140; /* 70 of each prompt a step, twice; then logits of the second one */
+    CHECK_OK(omm_batcher_open(&b, c, &r->model, &o));
+    for (size_t i = 0; i < 2; i++) {
+        omm_batcher_text t = text_of(r, 1);
+        if (i == 1) t.adapters = (const omm_adapter *const *)r->adapters + 2;
+        if (i == 1) t.count = 140;
+        CHECK_OK(omm_batcher_sit(&seat[i], b, &t));
+        g.text[seat[i]] = 1;
+    }
+    for (size_t step = 0; done == 0; step++) {
+        CHECK(step < 100);
+        omm_batcher_step(tokens, &count, b);
+        for (size_t i = 0; i < count; i++) {
+            if (tokens[i].seat == seat[0]) take(&g, b, &tokens[i], &done);
+            if (tokens[i].seat == seat[1]) CHECK_EQ(tokens[i].err, OMM_ERR_NUMERIC);
+            failed += tokens[i].seat == seat[1];
+        }
+    }
+    CHECK_EQ(failed, 1);
+    omm_batcher_close(b);
+    r->model.layers[0].window = 0;
+}
+
 /* Steps until a seat's first token, each of `seat[2]` beside one that decodes all the time. */
 static void first_tokens(uint32_t *steps, omm_batcher *b, const rig *r, const size_t *texts) {
     omm_batcher_token tokens[OMM_BATCHER_SEATS_MAX];
@@ -498,6 +532,7 @@ int main(void) {
     test_together(&r, &c, OMM_ACTIVATIONS_F32);
     test_failure(&r, &c);
     test_failure_beside_each(&r, &c);
+    test_failure_with_windows(&r, &c);
     test_each(&r, &c);
     test_goes_on(&r, &c);
     test_shares(&r, &c);
