@@ -1,11 +1,12 @@
-/* limits_test.c - what one client may have of a server: a head, a nesting, connections of an address, a stream that it does
- * not read. */
+/* limits_test.c - what one client may have of a server: a head, a nesting, connections of an address, the time of a connection
+ * that is kept, a stream that it does not read. */
 #include "omm/mem.h"
 #include "omm/mhd.h"
 #include "omm_test.h"
 #include "test_served.h"
 
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -100,6 +101,55 @@ static void test_address(served *s) {
     s->options.connections_per_address = 128;
 }
 
+static _Atomic uint64_t s_time_ms = 1000;
+
+static uint64_t read_time(void *ud) {
+    (void)ud;
+    return atomic_load(&s_time_ms);
+}
+
+/* One more request on a connection that stays: its answer's status, when it is here whole. */
+static void ask_again(int fd) {
+    static const char request[] = "POST " TEXT " HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                                  "application/json\r\nContent-Length: 32\r\n\r\n"
+                                  "{\"prompt\": \"x\", \"max_tokens\": 1}";
+    char got[8192] = "";
+    size_t at = 0;
+    served_send(fd, request, sizeof request - 1);
+    while (!strstr(got, "\"usage\":") || !strstr(got, "}}\n")) {
+        const ssize_t n = recv(fd, got + at, sizeof got - 1 - at, 0);
+        CHECK(n > 0);
+        at += (size_t)n;
+        got[at] = 0;
+    }
+    CHECK_EQ(strncmp(got, "HTTP/1.1 200 ", 13), 0);
+}
+
+/* The time of a request begins with the end of the one before, however old the connection is; and each has that much. */
+static void test_kept(served *s) {
+    static const char half[] = "POST " TEXT " HTTP/1.1\r\nHost: localhost\r\n";
+    omm_serve *server = NULL;
+    const omm_clock clock = s->options.clock;
+    s->options.clock.now_ms = read_time;
+    s->options.request_ms = 1000000;
+    CHECK_OK(omm_serve_open(&server, &s->options));
+    const int fd = served_connect(omm_serve_port(server));
+    for (unsigned i = 0; i < 3; i++) {
+        ask_again(fd);
+        CHECK(!is_closed(fd, 300)); /* three looks */
+        atomic_fetch_add(&s_time_ms, s->options.request_ms - 1);
+        CHECK(!is_closed(fd, 300));
+    }
+    served_send(fd, half, sizeof half - 1);
+    CHECK(!is_closed(fd, 300));
+    atomic_fetch_add(&s_time_ms, s->options.request_ms);
+    CHECK(is_closed(fd, 60000));
+    close(fd);
+    omm_serve_close(server);
+    s->options.clock = clock;
+    s->options.request_ms = 30000;
+}
+
 static double metric(unsigned port, const char *name) {
     answer a;
     char line[128];
@@ -158,6 +208,7 @@ int main(void) {
     test_nested(port);
     omm_serve_close(server);
     test_address(&s);
+    test_kept(&s);
     test_unread(&s);
     served_close(&s);
     CHECK_EQ(omm_mem_live(), 0);
