@@ -327,9 +327,7 @@ static bool no_such_model(const reader *r, const char *name) {
 
 static bool take_model(reader *r, const char *name, const json_t *value) {
     const char *text = json_string_value(value);
-    if (!text || strlen(text) != json_string_length(value))
-        return refuse(r, name, "%s: a name is needed", name);
-    r->out->adapter_count = 0;
+    if (!text) return refuse(r, name, "%s: a name is needed", name);
     if (strlen(text) >= sizeof r->out->model) return no_such_model(r, text);
     memcpy(r->out->model, text, strlen(text) + 1);
     if (strcmp(text, r->o->name) == 0) return true;

@@ -1,5 +1,5 @@
-/* usage_test.c - what is counted: places of a request with several texts, tokens of several prompts, log probabilities, who
- * went away. */
+/* usage_test.c - requests of several texts, and what is counted and named of them: places, tokens, log probabilities, calls,
+ * seeds, who went away. */
 #include "omm/json.h"
 #include "omm/mem.h"
 #include "omm/mhd.h"
@@ -100,6 +100,95 @@ static void test_end(unsigned port) {
     answer_fini(&a);
 }
 
+/* Of texts of several prompts each stands behind its own, whole or streamed. */
+static void test_echoes(unsigned port) {
+    static const char *const ends[] = {"", ", \"stream\": true"};
+    for (unsigned i = 0; i < 2; i++) {
+        char body[256];
+        snprintf(body, sizeof body,
+                 "{\"prompt\": [\"One\", \"Two\"], \"n\": 2, \"echo\": true, \"max_tokens\": 0%s}",
+                 ends[i]);
+        answer a = served_ask(port, TEXT, body);
+        CHECK_EQ(a.status, 200);
+        for (unsigned k = 0; k < 4 && i == 0; k++) {
+            char path[32];
+            snprintf(path, sizeof path, "choices.%u.text", k);
+            has(a.body, path, k < 2 ? "One" : "Two");
+        }
+        const char *at = a.body;
+        for (unsigned k = 0; k < 4 && i == 1; k++) { /* one after the other, as they sit down */
+            char *text = NULL;
+            char line[2048];
+            at = strstr(at, "data: {");
+            CHECK(at != NULL);
+            snprintf(line, sizeof line, "%.*s", (int)strcspn(at + 6, "\n"), at + 6);
+            text = served_member(line, "choices.0.index");
+            has(line, "choices.0.text", strtoul(text, NULL, 10) < 2 ? "One" : "Two");
+            free(text);
+            at += 6;
+        }
+        answer_fini(&a);
+    }
+}
+
+/* What was computed before counts once for each prompt, however many texts begin with it. */
+static void test_reused(unsigned port) {
+    static const char *const reused[] = {"0", "64"};
+    char body[1024];
+    size_t at = (size_t)snprintf(body, sizeof body, "{\"max_tokens\": 1, \"n\": 2, \"prompt\": [");
+    for (unsigned i = 0; i < 90; i++)
+        at += (size_t)snprintf(body + at, sizeof body - at, "%s%u", i ? ", " : "", 400 + i);
+    snprintf(body + at, sizeof body - at, "]}");
+    for (unsigned i = 0; i < 2; i++) {
+        ask_for(port, body, 200, "usage.prompt_tokens_details.cached_tokens", reused[i]);
+        ask_for(port, body, 200, "usage.prompt_tokens", "90");
+    }
+}
+
+/* What is said in a stream where its use is asked for: nothing in each event, and all of it in the last. */
+static void test_streamed_usage(unsigned port) {
+    for (unsigned asked = 0; asked < 2; asked++) {
+        char body[256];
+        snprintf(body, sizeof body,
+                 "{\"prompt\": \"x\", \"max_tokens\": 3, \"temperature\": 0, \"stream\": true%s}",
+                 asked ? ", \"stream_options\": {\"include_usage\": true}" : "");
+        answer a = served_ask(port, TEXT, body);
+        unsigned events = 0, empty = 0, whole = 0;
+        for (const char *at = a.body; (at = strstr(at, "data: {")) != NULL; at += 6) events++;
+        for (const char *at = a.body; (at = strstr(at, "\"usage\":null")) != NULL; at += 6) empty++;
+        for (const char *at = a.body; (at = strstr(at, "\"usage\":{")) != NULL; at += 6) whole++;
+        CHECK(events >= 3);
+        CHECK_EQ(empty, asked ? events - 1 : 0);
+        CHECK_EQ(whole, asked);
+        answer_fini(&a);
+    }
+}
+
+/* No two calls have one name, and no two requests that say none have one seed. */
+static void test_names(unsigned port) {
+    static const char call[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"What is 12 * 7?\"}], "
+        "\"temperature\": 0, \"n\": 2, \"tools\": [{\"type\": \"function\", \"function\": "
+        "{\"name\": "
+        "\"calculator\", \"parameters\": {\"properties\": {\"expression\": {}}}}}]}";
+    char *ids[4], *seeds[2];
+    for (unsigned i = 0; i < 2; i++) {
+        answer a = served_ask(port, CHAT, call);
+        CHECK_EQ(a.status, 200);
+        ids[(size_t)2 * i] = served_member(a.body, "choices.0.message.tool_calls.0.id");
+        ids[(size_t)2 * i + 1] = served_member(a.body, "choices.1.message.tool_calls.0.id");
+        seeds[i] = served_member(a.body, "seed");
+        answer_fini(&a);
+    }
+    for (unsigned i = 0; i < 4; i++) {
+        CHECK_EQ(strncmp(ids[i], "call_", 5), 0);
+        for (unsigned k = 0; k < i; k++) CHECK(strcmp(ids[i], ids[k]) != 0);
+    }
+    CHECK(strcmp(seeds[0], seeds[1]) != 0);
+    for (unsigned i = 0; i < 4; i++) free(ids[i]);
+    for (unsigned i = 0; i < 2; i++) free(seeds[i]);
+}
+
 /* 31 places, one of them to be written at: each text of a request takes one, and who goes away gives back all of his.
  * None of this is a matter of how many of the thirty have ended meanwhile, unless ten have. */
 static void test_places(served *s) {
@@ -115,7 +204,10 @@ static void test_places(served *s) {
         fd, TEXT,
         "{\"prompt\": \"x\", \"max_tokens\": 500, \"temperature\": 9, \"n\": 30, \"seed\": 5}");
     wait_for(port, "seats_taken", 1);
-    ask_for(port, "{\"prompt\": \"a\", \"n\": 12}", 429, "error.code", "queue_full");
+    answer a = served_ask(port, TEXT, "{\"prompt\": \"a\", \"n\": 12}");
+    CHECK(a.status == 429 && strcasestr(a.head, "\nretry-after: 1\r"));
+    has(a.body, "error.code", "queue_full");
+    answer_fini(&a);
     ask_for(port, "{\"prompt\": [\"a\", \"b\"], \"n\": 6}", 429, "error.type", "rate_limit_error");
     CHECK_EQ(metric(port, "left_total"), 0); /* who was refused is nobody who has left */
     close(fd);
@@ -125,6 +217,10 @@ static void test_places(served *s) {
     CHECK(metric(port, "texts_total") < 30); /* the others were never begun */
     ask_for(port, "{\"prompt\": [\"a\", \"b\", \"c\", \"d\"], \"max_tokens\": 1}", 200,
             "usage.completion_tokens", "4");
+    CHECK_EQ(omm_serve_stop(server), 0);
+    a = served_ask(port, TEXT, "{\"prompt\": \"a\"}");
+    CHECK(a.status == 503 && strcasestr(a.head, "\nretry-after: 1\r"));
+    answer_fini(&a);
     omm_serve_close(server);
     s->options.waiting_max = 64;
     s->options.batcher.seats = 4;
@@ -139,8 +235,13 @@ int main(void) {
     }
     served_open(&s);
     CHECK_OK(omm_serve_open(&server, &s.options));
-    test_rooms(omm_serve_port(server));
-    test_end(omm_serve_port(server));
+    const unsigned port = omm_serve_port(server);
+    test_rooms(port);
+    test_end(port);
+    test_echoes(port);
+    test_reused(port);
+    test_streamed_usage(port);
+    test_names(port);
     omm_serve_close(server);
     test_places(&s);
     served_close(&s);
