@@ -53,6 +53,8 @@ static const example s_examples[] = {
     {"Hello there.", false, "xyz", "", 100, FINISH_STOP, "Hello there.", 0, "Hello there."},
     {"Hello there.", false, ". A", "", 100, FINISH_STOP, "Hello there.", 0, "Hello there."},
     {"Hello there.", false, NULL, "", 2, FINISH_LENGTH, NULL, 0, NULL},
+    /* cut inside a character */
+    {"\xf0\x9f\xa6\x8a", false, NULL, "", 1, FINISH_LENGTH, "\xef\xbf\xbd", 0, "\xef\xbf\xbd"},
     {"Gr\xc3\xbc\xc3\x9f"
      "e",
      true, NULL, "", 100, FINISH_STOP,
