@@ -426,6 +426,13 @@ static void test_own_stops(const served *s) {
     CHECK_EQ(output_calls(&o), 1);
     CHECK(omm_bytes_equal(output_call_arguments(&o, 0), omm_bytes_str("{\"a\": [")));
     output_fini(&o);
+    /* and nothing is drawn behind it */
+    static const char ended[] = CALL "[INST] x y z";
+    CHECK_OK(output_init(&o, r, other.tokenizer, 200));
+    pieces(sent, &o, &other, ended, true);
+    CHECK_EQ(o.finish, FINISH_CALLS);
+    CHECK(o.tokens < count_tokens(&other, ended));
+    output_fini(&o);
     omm_tokenizer_close(other.tokenizer);
     omm_free(r);
 }
