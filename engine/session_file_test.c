@@ -5,6 +5,7 @@
 #include "tiny_model.h"
 
 #include "omm/adapter.h"
+#include "omm/file.h"
 #include "omm/mem.h"
 #include "omm/session_file.h"
 #include "omm_test.h"
@@ -61,6 +62,7 @@ static omm_session *open_session(const omm_model *model) {
 static void save(omm_buf *out, const omm_session *s, omm_bytes note) {
     const unsigned before = s_syncs;
     CHECK_OK(omm_session_save(s, s_path, &s_digest, note));
+    CHECK_OK(omm_file_check_private(s_path)); /* what was said is nobody else's */
     CHECK_EQ(s_syncs - before, 2); /* the file before it takes the other's place, and its name */
     omm_buf_clear(out);
     CHECK_OK(omm_file_read(out, s_path));
@@ -278,6 +280,8 @@ static void test_failing_disk(const rig *r) {
     omm_buf text;
     omm_err err = OMM_ERR_IO;
     unsigned n = 0;
+    const int free_fd = dup(STDERR_FILENO);
+    CHECK_EQ(close(free_fd), 0);
     omm_buf_init(&text, 1 << 24);
     CHECK_OK(omm_file_write_fast(s_path, omm_bytes_str("earlier"), 0600));
     while (err != OMM_OK) {
@@ -291,6 +295,8 @@ static void test_failing_disk(const rig *r) {
         CHECK(omm_bytes_equal(omm_buf_view(&text), omm_bytes_str("earlier")) == failed);
     }
     CHECK(n > LENGTH);
+    CHECK_EQ(dup(STDERR_FILENO), free_fd); /* none of them is left open */
+    CHECK_EQ(close(free_fd), 0);
     omm_buf_fini(&text);
 }
 

@@ -144,6 +144,26 @@ static void look_up_finds(const omm_compute *c, const omm_model *model) {
     omm_session_close(s);
 }
 
+/* As many proposals as there can be, none of them taken, leave what windows show: they keep the least there is. */
+static void windows(const omm_compute *c, omm_model *model, const omm_model *small) {
+    const omm_session_options o = {.batch_max = 128, .rollback_max = 1};
+    const omm_sampler how = omm_sampler_default();
+    omm_speculator_options options = {.drafts_max = OMM_SPECULATOR_DRAFTS_MAX, .match_max = 2};
+    omm_session *s = NULL;
+    uint32_t ids[COUNT];
+    model->layers[0].window = 10;
+    CHECK_OK(omm_session_open(&s, c, model, NULL, &o));
+    CHECK_OK(omm_session_open(&options.draft, c, small, NULL, &o));
+    const size_t count = plain(ids, s, &how);
+    const omm_speculator_stats stats = speculated(ids, count, s, &how, &options);
+    CHECK(stats.drafted - stats.accepted >= OMM_SPECULATOR_DRAFTS_MAX);
+    omm_session_close(options.draft);
+    options.draft = NULL;
+    (void)speculated(ids, count, s, &how, &options);
+    omm_session_close(s);
+    model->layers[0].window = 0;
+}
+
 /* Behind a prompt that is shorter than what a look-up compares. */
 static void short_prompts(const omm_compute *c, const omm_model *model) {
     enum { MOST = 6, DRAWN = 12 };
@@ -369,6 +389,7 @@ int main(void) {
     equal_output(&c, &model, &small, TINY_CONTEXT);
     equal_output(&c, &model, &small, 110); /* the context ends in the middle of proposals */
     look_up_finds(&c, &model);
+    windows(&c, &model, &small);
     short_prompts(&c, &model);
     full_caches(&c, &model);
     other_vocabulary(&c, &model);
