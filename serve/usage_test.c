@@ -160,6 +160,7 @@ static void test_streamed_usage(unsigned port) {
         CHECK(events >= 3);
         CHECK_EQ(empty, asked ? events - 1 : 0);
         CHECK_EQ(whole, asked);
+        CHECK_EQ(strstr(a.body, "\"choices\":[]") != NULL, asked); /* it stands alone */
         answer_fini(&a);
     }
 }
