@@ -320,35 +320,39 @@ static void test_failure_beside_each(const rig *r, const omm_compute *c) {
 
 /* A step that fails is done again one by one, however much it has read and however little windows have to keep. */
 static void test_failure_with_windows(rig *r, const omm_compute *c) {
-    omm_batcher_options o = omm_batcher_options_default();
-    omm_batcher_token tokens[OMM_BATCHER_SEATS_MAX];
-    omm_batcher *b = NULL;
-    uint32_t seat[2];
-    size_t count = 0, failed = 0, done = 0;
-    guests g = {0};
     r->model.layers[0].window = 10;
-    o.session.rollback_max = 64;
-    alone(r, c, &o.session);
-    o.session.batch_max = 140; /* 70 of each prompt a step, twice; then logits of the second one */
-    CHECK_OK(omm_batcher_open(&b, c, &r->model, &o));
-    for (size_t i = 0; i < 2; i++) {
-        omm_batcher_text t = text_of(r, 1);
-        if (i == 1) t.adapters = (const omm_adapter *const *)r->adapters + 2;
-        if (i == 1) t.count = 140;
-        CHECK_OK(omm_batcher_sit(&seat[i], b, &t));
-        g.text[seat[i]] = 1;
-    }
-    for (size_t step = 0; done == 0; step++) {
-        CHECK(step < 100);
-        omm_batcher_step(tokens, &count, b);
-        for (size_t i = 0; i < count; i++) {
-            if (tokens[i].seat == seat[0]) take(&g, b, &tokens[i], &done);
-            if (tokens[i].seat == seat[1]) CHECK_EQ(tokens[i].err, OMM_ERR_NUMERIC);
-            failed += tokens[i].seat == seat[1];
+    for (size_t way = 0; way < 2; way++) { /* alone, and beside one that decodes */
+        omm_batcher_options o = omm_batcher_options_default();
+        omm_batcher_token tokens[OMM_BATCHER_SEATS_MAX];
+        omm_batcher *b = NULL;
+        uint32_t seat[3];
+        size_t count = 0, failed = 0, done = 0;
+        guests g = {0};
+        o.session.rollback_max = 64;
+        alone(r, c, &o.session);
+        /* 70 of each prompt a step, twice; then logits of the second one */
+        o.session.batch_max = way ? 40 : 140;
+        o.prefill_max = way ? 140 : 1;
+        CHECK_OK(omm_batcher_open(&b, c, &r->model, &o));
+        for (size_t i = way ? 0 : 1; i < 3; i++) {
+            omm_batcher_text t = text_of(r, i > 0);
+            if (i == 2) t.adapters = (const omm_adapter *const *)r->adapters + 2;
+            if (i == 2) t.count = 140;
+            CHECK_OK(omm_batcher_sit(&seat[i], b, &t));
+            g.text[seat[i]] = i > 0;
         }
+        for (size_t step = 0; done < 1 + way; step++) {
+            CHECK(step < 100);
+            omm_batcher_step(tokens, &count, b);
+            for (size_t i = 0; i < count; i++) {
+                if (tokens[i].seat != seat[2]) take(&g, b, &tokens[i], &done);
+                if (tokens[i].seat == seat[2]) CHECK_EQ(tokens[i].err, OMM_ERR_NUMERIC);
+                failed += tokens[i].seat == seat[2];
+            }
+        }
+        CHECK_EQ(failed, 1);
+        omm_batcher_close(b);
     }
-    CHECK_EQ(failed, 1);
-    omm_batcher_close(b);
     r->model.layers[0].window = 0;
 }
 

@@ -666,6 +666,7 @@ static void test_strangers(unsigned port) {
     CHECK_EQ(status_of(port, "GET /health HTTP/1.1\r\nHost: localhost:80\r\n" END), 200);
     CHECK_EQ(status_of(port, "GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n" END), 200);
     CHECK_EQ(status_of(port, "GET /health HTTP/1.1\r\nHost: [::1]:1\r\n" END), 200);
+    CHECK_EQ(status_of(port, "GET /health HTTP/1.1\r\n" END), 400); /* says not whose */
     CHECK_EQ(status_of(port, "GET /health HTTP/1.1\r\nHost: evil.example\r\n" END), 403);
     CHECK_EQ(status_of(port, "GET /health HTTP/1.1\r\nHost: localhost.evil\r\n" END), 403);
     CHECK_EQ(status_of(port, "GET /metrics HTTP/1.1\r\nHost: dead.cafe\r\n" END), 403);
