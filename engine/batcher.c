@@ -64,8 +64,16 @@ static omm_err open_seat(omm_batcher *b, seat *s) {
     return s->ids ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "no memory for a seat");
 }
 
+/* A step can be taken back (run_alone), in layers with a window, too. */
+static void keep_a_step(omm_batcher_options *o) {
+    const uint32_t most =
+        o->prefill_max > o->session.batch_max ? o->prefill_max : o->session.batch_max;
+    if (o->session.rollback_max < most) o->session.rollback_max = most;
+}
+
 static omm_err open_parts(omm_batcher *b) {
     OMM_TRY(check_options(&b->o));
+    keep_a_step(&b->o);
     OMM_TRY(omm_group_open(&b->group, b->compute, b->model, &b->o.session));
     if (b->o.prefix_bytes_max > 0)
         OMM_TRY(omm_prefix_open(&b->prefixes, b->group, b->o.prefix_bytes_max));
@@ -290,9 +298,8 @@ static void run_alone(omm_batcher_token *tokens, size_t *count, omm_batcher *b, 
     float *logits = b->logits;
     for (size_t i = 0; i < n; i++) {
         seat *s = &b->seats[b->owners[i]];
-        if (omm_session_position(s->session) > b->before[i])
-            (void)omm_session_truncate(s->session, b->before[i]);
-        if (omm_session_position(s->session) != b->before[i]) continue; /* begins again */
+        OMM_ASSERT(omm_session_truncate(s->session, b->before[i]) ==
+                   b->before[i]); /* keep_a_step */
         const omm_err err = omm_group_append(b->group, &b->parts[i], 1, logits);
         s->failed = err != OMM_OK;
         if (s->failed)

@@ -259,10 +259,18 @@ static void test_each(const rig *r, const omm_compute *c) {
         CHECK_OK(omm_batcher_sit(&seat[0], b, &t));
         CHECK_EQ(omm_batcher_reused(b, seat[0]), 128);
         omm_batcher_leave(b, seat[0]);
+        listener both[2] = {{.want = want}, {.want = want}}; /* share the rows of a step */
         t.each = listen_to;
-        l.seen = 0;
-        CHECK_OK(omm_batcher_sit(&seat[0], b, &t));
-        CHECK_EQ(omm_batcher_reused(b, seat[0]), 0);
+        for (size_t i = 0; i < 2; i++) {
+            t.each_ud = &both[i];
+            CHECK_OK(omm_batcher_sit(&seat[i], b, &t));
+            CHECK_EQ(omm_batcher_reused(b, seat[i]), 0);
+        }
+        while (both[0].seen + both[1].seen < 2 * (s_counts[1] - 1)) {
+            const uint32_t before = both[0].seen + both[1].seen;
+            omm_batcher_step(tokens, &count, b);
+            CHECK(both[0].seen + both[1].seen - before <= o.rows_max);
+        }
         omm_batcher_close(b);
     }
 }
@@ -308,6 +316,44 @@ static void test_failure_beside_each(const rig *r, const omm_compute *c) {
     }
     CHECK(!same_bytes(tokens[0].logits, tokens[1].logits, VOCAB * sizeof(float)));
     omm_batcher_close(b);
+}
+
+/* A step that fails is done again one by one, however much it has read and however little windows have to keep. */
+static void test_failure_with_windows(rig *r, const omm_compute *c) {
+    r->model.layers[0].window = 10;
+    for (size_t way = 0; way < 2; way++) { /* alone, and beside one that decodes */
+        omm_batcher_options o = omm_batcher_options_default();
+        omm_batcher_token tokens[OMM_BATCHER_SEATS_MAX];
+        omm_batcher *b = NULL;
+        uint32_t seat[3];
+        size_t count = 0, failed = 0, done = 0;
+        guests g = {0};
+        o.session.rollback_max = 64;
+        alone(r, c, &o.session);
+        /* 70 of each prompt a step, twice; then logits of the second one */
+        o.session.batch_max = way ? 40 : 140;
+        o.prefill_max = way ? 140 : 1;
+        CHECK_OK(omm_batcher_open(&b, c, &r->model, &o));
+        for (size_t i = way ? 0 : 1; i < 3; i++) {
+            omm_batcher_text t = text_of(r, i > 0);
+            if (i == 2) t.adapters = (const omm_adapter *const *)r->adapters + 2;
+            if (i == 2) t.count = 140;
+            CHECK_OK(omm_batcher_sit(&seat[i], b, &t));
+            g.text[seat[i]] = i > 0;
+        }
+        for (size_t step = 0; done < 1 + way; step++) {
+            CHECK(step < 100);
+            omm_batcher_step(tokens, &count, b);
+            for (size_t i = 0; i < count; i++) {
+                if (tokens[i].seat != seat[2]) take(&g, b, &tokens[i], &done);
+                if (tokens[i].seat == seat[2]) CHECK_EQ(tokens[i].err, OMM_ERR_NUMERIC);
+                failed += tokens[i].seat == seat[2];
+            }
+        }
+        CHECK_EQ(failed, 1);
+        omm_batcher_close(b);
+    }
+    r->model.layers[0].window = 0;
 }
 
 /* Steps until a seat's first token, each of `seat[2]` beside one that decodes all the time. */
@@ -406,6 +452,8 @@ static void test_context(const rig *r, const omm_compute *c) {
     }
     CHECK_EQ(drawn, 11); /* the last one needs no position */
     CHECK_EQ(token.err, OMM_ERR_TOO_BIG);
+    omm_batcher_step(&token, &count, b); /* said once */
+    CHECK_EQ(count, 0);
     omm_batcher_leave(b, seat);
     t.count = 0;
     CHECK_ERR(omm_batcher_sit(&seat, b, &t), OMM_ERR_TOO_BIG);
@@ -488,6 +536,7 @@ int main(void) {
     test_together(&r, &c, OMM_ACTIVATIONS_F32);
     test_failure(&r, &c);
     test_failure_beside_each(&r, &c);
+    test_failure_with_windows(&r, &c);
     test_each(&r, &c);
     test_goes_on(&r, &c);
     test_shares(&r, &c);

@@ -155,7 +155,6 @@ static void test_together(const rig *r) {
     for (size_t i = 0; i < TEXTS; i++) omm_constraint_close(constraints[i]);
 }
 
-/* A seat whose text may not go on says so; the one beside it goes on. */
 /* Greedy and drawn, from logits that would have anything but JSON. */
 static void test_noise(const rig *r) {
     float *logits = (float *)omm_alloc(r->vocab, sizeof *logits);
@@ -204,6 +203,7 @@ static void test_noise(const rig *r) {
     omm_free(logits);
 }
 
+/* A seat whose text may not go on says so; the one beside it goes on. */
 static void test_nothing_allowed(const rig *r) {
     omm_batcher_options o = omm_batcher_options_default();
     omm_batcher_token tokens[OMM_BATCHER_SEATS_MAX];
@@ -313,6 +313,73 @@ static void test_proposed(const rig *r) {
     omm_session_close(drafts[2]);
 }
 
+enum { LETTER_IDS = 8 };
+
+/* One of these texts, to its end, behind a prompt of one id; by proposals where a draft is given.  Returns its letter. */
+static char write_letter(uint32_t ids[LETTER_IDS], omm_session *s, omm_session *draft, const rig *r,
+                         const char *schema, uint32_t prompt) {
+    const omm_sampler sampler = omm_sampler_default();
+    omm_speculator_options o = {.draft = draft, .drafts_max = 3, .match_max = 2};
+    float *logits = (float *)omm_alloc(r->vocab, sizeof *logits);
+    omm_speculator *sp = NULL;
+    omm_grammar *g = NULL;
+    json_t *value = NULL;
+    char letter = 0;
+    CHECK_OK(omm_json_parse(&value, omm_bytes_str(schema), "a schema"));
+    CHECK_OK(omm_grammar_open_schema(&g, value));
+    CHECK_OK(omm_constraint_open(&o.constraint, g, r->lexicon));
+    CHECK_OK(omm_speculator_open(&sp, s, &sampler, &o));
+    CHECK_OK(omm_session_become(s, &prompt, 1, logits));
+    omm_speculator_start(sp, logits);
+    memset(ids, 0, LETTER_IDS * sizeof *ids);
+    for (size_t i = 0; !omm_constraint_has_ended(o.constraint); i++) {
+        CHECK(i < LETTER_IDS);
+        CHECK_OK(omm_speculator_next(sp, &ids[i]));
+        const omm_bytes piece = omm_tokenizer_piece(r->tokenizer, ids[i]);
+        if (piece.size == 1 && piece.data[0] >= 'a' && piece.data[0] <= 'f')
+            letter = (char)piece.data[0];
+    }
+    omm_speculator_close(sp);
+    omm_constraint_close(o.constraint);
+    omm_grammar_close(g);
+    json_decref(value);
+    omm_free(logits);
+    return letter;
+}
+
+/* Where a draft comes to something that the vocabulary has no token for, the text goes another way all the same. */
+static void test_dead_ends(const omm_compute *compute) {
+    const vocab_recipe recipe = {.spm = true, .no_bytes = true};
+    static const char all[] = "{\"enum\": [\"a\", \"b\", \"c\", \"d\", \"e\", \"f\"]}";
+    rig r = {.tokenizer = open_vocab(&recipe)};
+    omm_session *s = NULL, *draft = NULL;
+    unsigned apart = 0;
+    r.vocab = omm_tokenizer_vocab(r.tokenizer);
+    CHECK_OK(omm_lexicon_open(&r.lexicon, r.tokenizer, r.vocab));
+    tiny_arch_load(&r.model, &(tiny_arch){.name = "llama", .vocab = r.vocab});
+    tiny_arch_load(&r.small, &(tiny_arch){.name = "llama", .vocab = r.vocab, .layers = 1});
+    CHECK_OK(omm_session_open(&s, compute, &r.model, NULL, NULL));
+    CHECK_OK(omm_session_open(&draft, compute, &r.small, NULL, NULL));
+    for (uint32_t prompt = 0; prompt < 32; prompt++) {
+        uint32_t want[LETTER_IDS], ids[LETTER_IDS];
+        char schema[64];
+        const char letter = write_letter(want, s, NULL, &r, all, prompt);
+        const char other = write_letter(ids, draft, NULL, &r, all, prompt);
+        if (letter == other) continue;
+        snprintf(schema, sizeof schema, "{\"enum\": [\"%c\", \"%c\xc3\xa9\"]}", letter, other);
+        CHECK_EQ(write_letter(ids, s, draft, &r, schema, prompt), letter);
+        CHECK(memcmp(ids, want, sizeof ids) == 0);
+        apart++;
+    }
+    CHECK(apart > 0);
+    omm_session_close(s);
+    omm_session_close(draft);
+    omm_model_fini(&r.model);
+    omm_model_fini(&r.small);
+    omm_lexicon_close(r.lexicon);
+    omm_tokenizer_close(r.tokenizer);
+}
+
 static void test_memory(const rig *r) {
     omm_session *s = NULL, *draft = NULL;
     omm_speculator_options o = omm_speculator_options_default();
@@ -350,6 +417,7 @@ int main(void) {
     test_nothing_allowed(&r);
     test_lacking();
     test_proposed(&r);
+    test_dead_ends(&r.compute);
     test_memory(&r);
     close_rig(&r);
     CHECK_EQ(omm_mem_live(), 0);

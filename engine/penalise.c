@@ -68,7 +68,7 @@ omm_err omm_penalise(omm_penalised *p, float *logits, uint32_t vocab, const omm_
         struct omm_said *e = entry_of(p, h->ids[i]);
         e->used = true;
         e->id = h->ids[i];
-        e->recent = e->recent || i >= recent;
+        e->recent = i >= recent; /* its latest place says it */
         e->count += i >= generated;
     }
     for (size_t i = 0; i <= p->mask; i++) {

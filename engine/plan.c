@@ -243,18 +243,18 @@ omm_err omm_plan_make(omm_plan *out, const omm_gguf *gguf, const omm_gguf *const
 /* The most positions, a multiple of the cache's blocks, from `least` on: the plan at `least` fits. */
 static void most_positions(omm_plan *out, const planner *p, uint32_t least, uint64_t bytes_max) {
     omm_session_options s = out->session;
-    uint32_t low = least, high = s.positions_max;
-    while (high - low >= OMM_KV_BLOCK) {
+    uint32_t low = least / OMM_KV_BLOCK, high = s.positions_max / OMM_KV_BLOCK; /* blocks */
+    while (low < high) {
         const uint32_t middle = low + (high - low + 1) / 2;
         omm_plan tried;
-        s.positions_max = middle;
+        s.positions_max = middle * OMM_KV_BLOCK;
         plan_session(&tried, p, &s);
         if (tried.total <= bytes_max)
             low = middle;
         else
             high = middle - 1;
     }
-    const uint32_t whole = low / OMM_KV_BLOCK * OMM_KV_BLOCK;
+    const uint32_t whole = low * OMM_KV_BLOCK;
     s.positions_max = whole > least ? whole : least;
     plan_session(out, p, &s);
 }

@@ -209,6 +209,30 @@ static void test_narrow_heads(void) {
     }
 }
 
+/* What just fits is found, and with a byte less what comes before it. */
+static void test_exact_fit(void) {
+    enum { CONTEXT = 2000, LEAST = 70 };
+    omm_plan_options o = {.session = omm_session_options_default(), .threads = 1};
+    o.session.batch_max = 1;
+    o.positions_min = LEAST;
+    omm_buf_init(&s_file, SIZE_MAX / 2);
+    tiny_model_write(&s_file, &(tiny_options){.format = OMM_FORMAT_Q8_0,
+                                              .key = "llama.context_length",
+                                              .value = CONTEXT});
+    CHECK_OK(omm_gguf_open_bytes(&s_gguf, omm_buf_view(&s_file)));
+    for (uint32_t positions = 128, before = LEAST; positions < CONTEXT; positions += 64) {
+        omm_plan_options exact = o;
+        omm_plan p;
+        exact.session.kv_type = OMM_KV_Q8_0;
+        exact.session.positions_max = positions;
+        CHECK_OK(omm_plan_make(&p, &s_gguf, NULL, 0, &exact));
+        CHECK_EQ(fitted(&o, p.total).session.positions_max, positions);
+        CHECK_EQ(fitted(&o, p.total - 1).session.positions_max, before);
+        before = positions;
+    }
+    close_model();
+}
+
 /* Streaming: all layers, or what does not fit.  What is asked for is what was planned. */
 static void test_streaming(void) {
     open_model(OMM_FORMAT_Q8_0, true);
@@ -616,6 +640,7 @@ int main(void) {
     test_as_asked();
     test_outline();
     test_fit();
+    test_exact_fit();
     test_narrow_heads();
     test_streaming();
     test_fit_streaming();

@@ -218,24 +218,35 @@ static void own_blocks(void) {
     close_rig(&r);
 }
 
-/* What was computed with other adapters is another text's. */
+/* What was computed with other adapters is another text's: none, one, the same at another scale, two, those in another
+ * order. */
 static void other_adapters(void) {
+    enum { WAYS = 5 };
     const omm_lora_spec spec = {.rank = 2, .alpha = 4.0f, .targets = 1u << OMM_LORA_Q};
-    omm_adapter *adapter = NULL;
+    omm_adapter *of[2] = {NULL};
     omm_lora lora;
     rig r;
     open_rig(&r, 100);
     CHECK_OK(omm_lora_init(&lora, &spec, &r.model.lora_shape));
-    CHECK_OK(omm_adapter_open(&adapter, &r.model, &lora, 1.0f));
-    keep(&r, 1, BLOCK);
-    CHECK_OK(omm_session_set_adapters(r.b, (const omm_adapter *[]){adapter}, 1));
-    CHECK_EQ(fetch(&r, 1, 0, BLOCK), 0);
-    CHECK_OK(omm_session_set_adapters(r.a, (const omm_adapter *[]){adapter}, 1));
-    keep(&r, 1, BLOCK);
-    holds(&r, 2);
-    CHECK_EQ(fetch(&r, 1, 0, BLOCK), BLOCK);
+    for (size_t i = 0; i < 2; i++) /* alike, but for their scales */
+        CHECK_OK(omm_adapter_open(&of[i], &r.model, &lora, i ? 0.5f : 1.0f));
+    const struct {
+        const omm_adapter *list[2];
+        size_t count;
+    } ways[WAYS] = {
+        {{NULL}, 0}, {{of[0]}, 1}, {{of[1]}, 1}, {{of[0], of[1]}, 2}, {{of[1], of[0]}, 2}};
+    for (size_t i = 0; i < WAYS; i++) {
+        CHECK_OK(omm_session_set_adapters(r.a, ways[i].list, ways[i].count));
+        keep(&r, 1, BLOCK);
+        holds(&r, i + 1);
+        for (size_t k = 0; k < WAYS; k++) {
+            CHECK_OK(omm_session_set_adapters(r.b, ways[k].list, ways[k].count));
+            CHECK_EQ(fetch(&r, 1, 0, BLOCK), k <= i ? BLOCK : 0);
+            CHECK(k > i || (r.b->kv[0].blocks[0] == r.a->kv[0].blocks[0]) == (k == i));
+        }
+    }
     close_rig(&r);
-    omm_adapter_close(adapter);
+    for (size_t i = 0; i < 2; i++) omm_adapter_close(of[i]);
     omm_lora_fini(&lora);
 }
 

@@ -375,8 +375,10 @@ int main(void) {
 
     s = sampler(-1.0f, 0, 1.0f, 1);
     CHECK_ERR(omm_sampler_check(&s), OMM_ERR_CONFIG);
-    s = sampler(1.0f, 0, 1.5f, 1);
-    CHECK_ERR(omm_sampler_check(&s), OMM_ERR_CONFIG);
+    for (size_t i = 0; i < 3; i++) {
+        s = sampler(1.0f, 0, (float[]){0.0f, 1.5f, NAN}[i], 1);
+        CHECK_ERR(omm_sampler_check(&s), OMM_ERR_CONFIG);
+    }
     s = sampler(NAN, 0, 1.0f, 1);
     CHECK_ERR(omm_sampler_check(&s), OMM_ERR_CONFIG);
     for (size_t i = 0; i < 3; i++) {

@@ -5,6 +5,7 @@
 #include "tiny_model.h"
 
 #include "omm/adapter.h"
+#include "omm/file.h"
 #include "omm/mem.h"
 #include "omm/session_file.h"
 #include "omm_test.h"
@@ -61,6 +62,7 @@ static omm_session *open_session(const omm_model *model) {
 static void save(omm_buf *out, const omm_session *s, omm_bytes note) {
     const unsigned before = s_syncs;
     CHECK_OK(omm_session_save(s, s_path, &s_digest, note));
+    CHECK_OK(omm_file_check_private(s_path)); /* what was said is nobody else's */
     CHECK_EQ(s_syncs - before, 2); /* the file before it takes the other's place, and its name */
     omm_buf_clear(out);
     CHECK_OK(omm_file_read(out, s_path));
@@ -124,8 +126,18 @@ static void test_truncations(rig *r) {
 
 /* Every number of header, ids and marks at its limits, with a right digest. */
 static void test_numbers(rig *r) {
-    static const uint32_t values[] = {0,       1,           2,           63,          64,
-                                      0xffffu, 0x7fffffffu, 0x80000000u, 0xfffffffeu, UINT32_MAX};
+    static const uint32_t values[] = {0,
+                                      1,
+                                      2,
+                                      63,
+                                      64,
+                                      0xffffu,
+                                      0x7fffffffu,
+                                      0x80000000u,
+                                      0xfffffffeu,
+                                      UINT32_MAX,
+                                      TINY_ARCH_VOCAB - 1,
+                                      TINY_ARCH_VOCAB};
     const size_t whole = r->file.size - DIGEST;
     unsigned loaded = 0, refused = 0;
     for (size_t at = 8; at < HEADER + 4 * LENGTH + 4; at += 4)
@@ -199,6 +211,11 @@ static void test_notes(rig *r) {
     CHECK_ERR(omm_session_load_bytes(s, omm_buf_view(&r->file), "it", &s_digest, &small),
               OMM_ERR_TOO_BIG);
     CHECK_EQ(omm_session_position(s), 0);
+    omm_put_u32(r->file.data + NOTE_AT, OMM_SESSION_NOTE_MAX + 1);
+    CHECK_ERR(omm_session_load_bytes(s, omm_buf_view(&r->file), "it", &s_digest, &text),
+              OMM_ERR_TOO_BIG);
+    CHECK(strstr(omm_err_sentence(), "it has 16777217 bytes beside its tokens") != NULL);
+    omm_put_u32(r->file.data + NOTE_AT, sizeof s_note);
     const omm_bytes huge = omm_bytes_of(s_note, (size_t)OMM_SESSION_NOTE_MAX + 1);
     CHECK_ERR(omm_session_save(s, s_path, &s_digest, huge), OMM_ERR_TOO_BIG);
     omm_session_close(s);
@@ -222,6 +239,27 @@ static void test_windows(void) {
     CHECK_OK(load_signed(s, &r.file, r.file.size - DIGEST, true));
     omm_session_close(s);
     close_rig(&r);
+}
+
+/* The first block may be absent as soon as no token will see it, and no token earlier. */
+static void test_first_blocks(void) {
+    static const size_t lengths[] = {5, 19, 20, 64, 82, 83};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        rig r;
+        omm_buf cut;
+        open_rig(&r, &(tiny_arch){.name = "gemma3", .layers = 6, .window = 20}, lengths[i]);
+        omm_session *s = open_session(&r.model);
+        const size_t blocks = (lengths[i] + 63) / 64, at = mark_at(&r, 0, blocks, 0);
+        const size_t next = mark_at(&r, blocks == 1, blocks, blocks - 1);
+        omm_buf_init(&cut, 1 << 24);
+        CHECK_OK(omm_buf_append(&cut, r.file.data, at));
+        CHECK_OK(omm_buf_put_u32(&cut, 0));
+        CHECK_OK(omm_buf_append(&cut, r.file.data + next, r.file.size - next - DIGEST));
+        CHECK_ERR(load_signed(s, &cut, cut.size, true), lengths[i] == 83 ? OMM_OK : OMM_ERR_FORMAT);
+        omm_buf_fini(&cut);
+        omm_session_close(s);
+        close_rig(&r);
+    }
 }
 
 /* With longrope the keys are turned by other factors where the session has room for more positions than
@@ -278,6 +316,8 @@ static void test_failing_disk(const rig *r) {
     omm_buf text;
     omm_err err = OMM_ERR_IO;
     unsigned n = 0;
+    const int free_fd = dup(STDERR_FILENO);
+    CHECK_EQ(close(free_fd), 0);
     omm_buf_init(&text, 1 << 24);
     CHECK_OK(omm_file_write_fast(s_path, omm_bytes_str("earlier"), 0600));
     while (err != OMM_OK) {
@@ -291,6 +331,8 @@ static void test_failing_disk(const rig *r) {
         CHECK(omm_bytes_equal(omm_buf_view(&text), omm_bytes_str("earlier")) == failed);
     }
     CHECK(n > LENGTH);
+    CHECK_EQ(dup(STDERR_FILENO), free_fd); /* none of them is left open */
+    CHECK_EQ(close(free_fd), 0);
     omm_buf_fini(&text);
 }
 
@@ -454,6 +496,7 @@ int main(void) {
     test_adapters(&r);
     close_rig(&r);
     test_windows();
+    test_first_blocks();
     test_longrope();
     for (int t = 0; t < OMM_KV_TYPE_COUNT; t++) test_nothing_else((omm_kv_type)t);
     omm_compute_fini(&s_compute);

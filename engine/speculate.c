@@ -137,7 +137,11 @@ static omm_err draft(omm_speculator *s, size_t most) {
     while (s->draft_count < most && !(s->ahead && omm_constraint_has_ended(s->ahead))) {
         uint32_t id = 0;
         const omm_history before = {s->ids, s->count + s->draft_count, s->prompt_count};
-        OMM_TRY(omm_sample_within(&id, &s->sampler, s->ahead, &before, s->draft_logits, s->vocab));
+        const omm_err err =
+            omm_sample_within(&id, &s->sampler, s->ahead, &before, s->draft_logits, s->vocab);
+        if (err == OMM_ERR_UNSUPPORTED)
+            break; /* nothing goes on there: the text may go elsewhere */
+        OMM_TRY(err);
         s->ids[before.count] = s->drafts[s->draft_count++] = id; /* what comes next has said it */
         if (s->draft_count < most) OMM_TRY(omm_session_append(d, &id, 1, s->draft_logits, false));
     }

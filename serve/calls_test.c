@@ -65,6 +65,7 @@ static void test_lists(void) {
     takes_own(mistral, M " [{\"name\": \"f\"", "f |", true);
     takes_own(OMM_CALLS_GRANITE, T "[" F("{\"q\": \"" M T "\"}") "]", "f {\"q\": \"" M T "\"}|",
               false);
+    takes_own(mistral, M "[" F("{}") "]" M, "f {}|", false); /* no second list */
     takes_own(phi, T "[" F("{}") "]<|/tool_call|>", "f {}|", false);
     takes_own(phi, T "[" F("{}") "]<|/tool", "f {}|", false);
 }
@@ -90,6 +91,9 @@ static void test_typed(void) {
     takes_so(bare, 0, " {\"type\": \"function\", \"name\": \"f\", \"parameters\": {\"t\": 1}}",
              "f {\"t\": 1}|", false);
     takes_so(bare, 0, " {\"type\": \"function\", \"name\": \"f", "", true);
+    takes(OPENS "{\"type\": \"function\", \"name\": \"f\", \"arguments\": {}}" CLOSES
+                "\n" OPENS F("{}") CLOSES,
+          "f {}|f {}|", false);
     takes_so(bare, 0, " {\"name\": \"tt\", \"parameters\": {\"t\": 1}}", "tt {\"t\": 1}|", false);
 }
 

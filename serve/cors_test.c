@@ -192,7 +192,7 @@ static void with_server(served *s, void (*test)(unsigned port)) {
 
 int main(void) {
     static const char *const listed[] = {OTHER, UI}, *const any[] = {UI, "*"},
-                             *const bad[] = {UI "/"};
+                             *const bad[] = {UI, OTHER "/"};
     served s;
     omm_serve *server = NULL;
     test_spelling();
@@ -212,7 +212,7 @@ int main(void) {
     s.options.origins = any;
     with_server(&s, test_any);
     s.options.origins = bad;
-    s.options.origin_count = 1;
+    s.options.origin_count = 2;
     CHECK_ERR(omm_serve_open(&server, &s.options), OMM_ERR_CONFIG);
     served_close(&s);
     CHECK_EQ(omm_mem_live(), 0);

@@ -53,6 +53,8 @@ static const example s_examples[] = {
     {"Hello there.", false, "xyz", "", 100, FINISH_STOP, "Hello there.", 0, "Hello there."},
     {"Hello there.", false, ". A", "", 100, FINISH_STOP, "Hello there.", 0, "Hello there."},
     {"Hello there.", false, NULL, "", 2, FINISH_LENGTH, NULL, 0, NULL},
+    /* cut inside a character */
+    {"\xf0\x9f\xa6\x8a", false, NULL, "", 1, FINISH_LENGTH, "\xef\xbf\xbd", 0, "\xef\xbf\xbd"},
     {"Gr\xc3\xbc\xc3\x9f"
      "e",
      true, NULL, "", 100, FINISH_STOP,
@@ -423,6 +425,13 @@ static void test_own_stops(const served *s) {
     pieces(sent, &o, &other, cut, true);
     CHECK_EQ(output_calls(&o), 1);
     CHECK(omm_bytes_equal(output_call_arguments(&o, 0), omm_bytes_str("{\"a\": [")));
+    output_fini(&o);
+    /* and nothing is drawn behind it */
+    static const char ended[] = CALL "[INST] x y z";
+    CHECK_OK(output_init(&o, r, other.tokenizer, 200));
+    pieces(sent, &o, &other, ended, true);
+    CHECK_EQ(o.finish, FINISH_CALLS);
+    CHECK(o.tokens < count_tokens(&other, ended));
     output_fini(&o);
     omm_tokenizer_close(other.tokenizer);
     omm_free(r);

@@ -233,12 +233,16 @@ static bool take_schema(reader *r, const char *name, json_t *value) {
     return refuse(r, name, "%s: %s", name, omm_err_sentence());
 }
 
+/* What is left out in silence changes a text: a schema beside json_object, as llama.cpp has it. */
 static bool take_format(reader *r, const char *name, const json_t *value) {
     const char *type = json_string_value(json_object_get(value, "type"));
     json_t *schema = json_object_get(value, "json_schema");
-    if (type && strcmp(type, "json_schema") == 0) return take_schema(r, name, schema);
-    if (type && strcmp(type, "text") == 0) return true;
-    if (!type || strcmp(type, "json_object") != 0)
+    const bool is_schema = type && strcmp(type, "json_schema") == 0;
+    const bool has_more = json_object_size(value) > (schema ? 2 : 1) ||
+                          (!is_schema && schema && !json_is_null(schema));
+    if (is_schema && !has_more) return take_schema(r, name, schema);
+    if (type && !has_more && strcmp(type, "text") == 0) return true;
+    if (!type || has_more || strcmp(type, "json_object") != 0)
         return refuse(r, name,
                       "%s: accepted are {\"type\": \"text\"}, {\"type\": \"json_object\"} and "
                       "{\"type\": \"json_schema\", \"json_schema\": {...}}",
@@ -323,9 +327,7 @@ static bool no_such_model(const reader *r, const char *name) {
 
 static bool take_model(reader *r, const char *name, const json_t *value) {
     const char *text = json_string_value(value);
-    if (!text || strlen(text) != json_string_length(value))
-        return refuse(r, name, "%s: a name is needed", name);
-    r->out->adapter_count = 0;
+    if (!text) return refuse(r, name, "%s: a name is needed", name);
     if (strlen(text) >= sizeof r->out->model) return no_such_model(r, text);
     memcpy(r->out->model, text, strlen(text) + 1);
     if (strcmp(text, r->o->name) == 0) return true;
@@ -772,10 +774,11 @@ static bool check_members(reader *r) {
     if (json_is_number(json_object_get(r->root, "max_tokens")) &&
         json_is_number(json_object_get(r->root, "max_completion_tokens")))
         return refuse(r, "max_tokens", "max_tokens: max_completion_tokens says it already");
+    const char *most = json_is_number(json_object_get(r->root, "max_tokens"))
+                           ? "max_tokens"
+                           : "max_completion_tokens";
     if (out->draws_none && !out->echo)
-        return refuse(r, "max_tokens", "%s: accepted are whole numbers from 1 to %u, and -1%s",
-                      json_object_get(r->root, "max_completion_tokens") ? "max_completion_tokens"
-                                                                        : "max_tokens",
+        return refuse(r, most, "%s: accepted are whole numbers from 1 to %u, and -1%s", most,
                       UINT32_MAX, out->is_chat ? "" : "; 0 together with echo");
     if (!check_best_of(r)) return false;
     const json_t *kwargs = json_object_get(r->root, "chat_template_kwargs");

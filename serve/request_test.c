@@ -79,6 +79,10 @@ static const refusal s_refusals[] = {
     {true, "{" TURN ", \"seed\": -2}", 400, "seed", "from 0 to 2^53, and -1"},
     {true, "{" TURN ", \"repeat_last_n\": -2}", 400, "repeat_last_n", ", and -1"},
     {true, "{" TURN ", \"max_tokens\": 0}", 400, "max_tokens", "whole numbers from 1"},
+    {true, "{" TURN ", \"max_completion_tokens\": 0, \"max_tokens\": null}", 400,
+     "max_completion_tokens", "max_completion_tokens: accepted are whole numbers from 1"},
+    {true, "{" TURN ", \"max_completion_tokens\": null, \"max_tokens\": 0}", 400, "max_tokens",
+     "max_tokens: accepted are whole numbers from 1"},
     {false, "{\"prompt\": \"x\", \"max_tokens\": 0}", 400, "max_tokens", "; 0 together with echo"},
     {true, "{" TURN ", \"top_logprobs\": 2}", 400, "top_logprobs", "together with logprobs"},
     {true, "{" TURN ", \"logprobs\": 2}", 400, "logprobs", "true and false"},
@@ -106,6 +110,10 @@ static const refusal s_refusals[] = {
      "{\"type\": \"text\"}, {\"type\": \"json_object\"} and {\"type\": \"json_schema\""},
     {true, "{" TURN ", \"response_format\": \"json_object\"}", 400, "response_format",
      "accepted are"},
+    {true, "{" TURN ", \"response_format\": {\"type\": \"json_object\", \"schema\": {}}}", 400,
+     "response_format", "{\"type\": \"json_object\"} and {\"type\": \"json_schema\", "},
+    {true, "{" TURN ", \"response_format\": {\"type\": \"text\", \"json_schema\": {}}}", 400,
+     "response_format", "accepted are"},
     {true, "{" TURN ", \"response_format\": {\"type\": \"json_schema\"}}", 400, "response_format",
      "\"json_schema\": {\"name\": NAME, \"schema\": SCHEMA}}"},
     {true, "{" TURN ", " SCHEMA("\"grammar\": 1, ") "}", 400, "response_format",
@@ -365,7 +373,6 @@ static void test_members(const served *s) {
     request_fini(s_request);
 }
 
-/* Those of a request are its own; what it does not say is the server's. */
 /* As many as are sent, in either order, and one. */
 static void test_best_of(const served *s) {
     static const char *const more[] = {"\"n\": 3, \"best_of\": 3", "\"best_of\": 3.0, \"n\": 3",
@@ -380,6 +387,7 @@ static void test_best_of(const served *s) {
     }
 }
 
+/* Those of a request are its own; what it does not say is the server's. */
 static void test_penalties(const served *s) {
     const omm_sampler *got = &s_request->sampler;
     served of = *s;
@@ -784,6 +792,105 @@ static void test_context(const served *s) {
     omm_buf_fini(&body);
 }
 
+/* `count` times `one` with `between`, in front of and behind what is there. */
+static const char *times(unsigned count, const char *before, const char *one, const char *between,
+                         const char *behind) {
+    static char text[1 << 14];
+    size_t at = (size_t)snprintf(text, sizeof text, "%s", before);
+    for (unsigned i = 0; i < count; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", i ? between : "", one);
+    snprintf(text + at, sizeof text - at, "%s", behind);
+    return text;
+}
+
+/* As many as there is room for are taken, and one more is refused by its name. */
+static void test_bounds(const served *s) {
+    static const struct {
+        unsigned most, status;
+        const char *before, *one, *between, *behind, *param, *words;
+    } cases[] = {
+        {REQUEST_STOPS_MAX, 400, "{\"prompt\": \"x\", \"stop\": [", "\"s\"", ", ", "]}", "stop",
+         "stop: at most 16 of them"},
+        {OMM_STOP_BYTES_MAX, 400, "{\"prompt\": \"x\", \"stop\": \"", "s", "", "\"}", "stop",
+         "texts of 1 to 256 bytes"},
+        {OMM_ADAPTERS_MAX, 400, "{\"prompt\": \"x\", \"model\": \"", "one", "+", "\"}", "model",
+         "model: at most 8 adapters"},
+        {REQUEST_TEXTS_MAX, 400, "{\"prompt\": [", "\"x\"", ", ", "]}", "prompt",
+         "or 1 to 64 of either"},
+        {REQUEST_TEXTS_MAX, 400, "{\"prompt\": [", "[5, 6]", ", ", "]}", "prompt",
+         "or 1 to 64 of either"},
+        {0, 404, "{\"prompt\": \"x\", \"model\": \"base", "", "", "x\"}", "model",
+         "there is no model basex"},
+        {0, 404, "{\"prompt\": \"x\", \"model\": \"one+", "", "", "x\"}", "model",
+         "there is no model one+x"},
+    };
+    fault why;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (unsigned more = 0; more < 2; more++) {
+            if (cases[i].most == 0 && more == 0) continue;
+            const bool ok = reads(s, &why, false,
+                                  times(cases[i].most + more, cases[i].before, cases[i].one,
+                                        cases[i].between, cases[i].behind));
+            request_fini(s_request);
+            CHECK_EQ(ok, more == 0);
+            if (ok) continue;
+            CHECK_EQ(why.status, cases[i].status);
+            CHECK_EQ(strcmp(why.param, cases[i].param), 0);
+            CHECK(strstr(why.message, cases[i].words) != NULL);
+        }
+    for (unsigned size = 519; size < 4096; size = 2 * size + 1) { /* longer than any name here */
+        CHECK(!reads(s, &why, false, times(size, "{\"model\": \"", "x", "", "\", \"prompt\": 1}")));
+        CHECK(why.status == 404 && strstr(why.message, "there is no model xxx"));
+        request_fini(s_request);
+    }
+    char ids[64];
+    for (uint32_t more = 0; more < 2; more++) {
+        snprintf(ids, sizeof ids, "{\"prompt\": [%u]}", s->model.dims.vocab - 1 + more);
+        CHECK_EQ(reads(s, &why, false, ids), more == 0);
+        request_fini(s_request);
+    }
+}
+
+/* What a body may have grows with the context, up to a limit. */
+static void test_bytes(const served *s) {
+    omm_serve_options o = s->options;
+    o.batcher.session.positions_max = 512;
+    CHECK_EQ(request_bytes_max(&o), 294912);
+    o.batcher.session.positions_max = 131072;
+    CHECK_EQ(request_bytes_max(&o), REQUEST_BYTES_MAX);
+}
+
+/* What is said together with others, or beside what the server says. */
+static void test_beside(const served *s) {
+    served of = *s;
+    of.options.sampler.top_k = 40;
+    accepts(&of, false, "{\"prompt\": \"x\", \"top_k\": -1}");
+    CHECK_EQ(s_request->sampler.top_k, 0);
+    request_fini(s_request);
+    accepts(&of, false, "{\"prompt\": \"x\", \"top_k\": null}");
+    CHECK_EQ(s_request->sampler.top_k, 40);
+    request_fini(s_request);
+    static const struct {
+        const char *options;
+        bool usage;
+    } cases[] = {{"{}", false},
+                 {"{\"include_usage\": null}", false},
+                 {"{\"include_usage\": true, \"include_obfuscation\": false}", true},
+                 {"{\"include_obfuscation\": true}", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char body[256];
+        snprintf(body, sizeof body, "{" TURN ", \"stream\": true, \"stream_options\": %s}",
+                 cases[i].options);
+        accepts(s, true, body);
+        CHECK_EQ(s_request->include_usage, cases[i].usage);
+        request_fini(s_request);
+    }
+    /* refused where it is no stream (s_refusals) */
+    accepts(s, true,
+            "{" TURN ", \"n\": 20, \"logprobs\": true, \"top_logprobs\": 20, \"stream\": true}");
+    request_fini(s_request);
+}
+
 static void test_memory(const served *s) {
     fault why;
     static const char *const bodies[3] = {"{" TURN ", " TOOLS ", \"stop\": \"x\"}",
@@ -819,6 +926,9 @@ int main(void) {
     test_held(&s);
     test_wraps(&s);
     test_context(&s);
+    test_bounds(&s);
+    test_bytes(&s);
+    test_beside(&s);
     test_memory(&s);
     omm_free(s_request);
     served_close(&s);

@@ -23,6 +23,7 @@ omm_serve_options omm_serve_options_default(void) {
                                .waiting_max = 64,
                                .connections_max = 256,
                                .connections_per_address = 128,
+                               .unread_bytes_max = (size_t)16 << 20,
                                .request_ms = 30000,
                                .look_ms = 100,
                                .clock = omm_clock_system()};

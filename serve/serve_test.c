@@ -666,11 +666,14 @@ static void test_strangers(unsigned port) {
     CHECK_EQ(status_of(port, "GET /health HTTP/1.1\r\nHost: localhost:80\r\n" END), 200);
     CHECK_EQ(status_of(port, "GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n" END), 200);
     CHECK_EQ(status_of(port, "GET /health HTTP/1.1\r\nHost: [::1]:1\r\n" END), 200);
+    CHECK_EQ(status_of(port, "GET /health HTTP/1.1\r\n" END), 400); /* says not whose */
     CHECK_EQ(status_of(port, "GET /health HTTP/1.1\r\nHost: evil.example\r\n" END), 403);
     CHECK_EQ(status_of(port, "GET /health HTTP/1.1\r\nHost: localhost.evil\r\n" END), 403);
     CHECK_EQ(status_of(port, "GET /metrics HTTP/1.1\r\nHost: dead.cafe\r\n" END), 403);
     CHECK_EQ(status_of(port, "GET /none HTTP/1.1\r\nHost: localhost\r\n" END), 404);
     CHECK_EQ(status_of(port, "GET " CHAT " HTTP/1.1\r\nHost: localhost\r\n" END), 405);
+    CHECK_EQ(status_of(port, "HEAD /health HTTP/1.1\r\nHost: localhost\r\n" END), 200);
+    CHECK_EQ(status_of(port, "POST /health HTTP/1.1\r\nHost: localhost\r\n" JSON END "{}"), 404);
     CHECK_EQ(status_of(port, "PUT " CHAT " HTTP/1.1\r\nHost: localhost\r\n" END), 405);
     CHECK_EQ(status_of(port, "GET /v1/models/one HTTP/1.1\r\nHost: localhost\r\n" END), 200);
     CHECK_EQ(status_of(port, "GET /v1/models/\xff HTTP/1.1\r\nHost: localhost\r\n" END), 404);
@@ -679,6 +682,9 @@ static void test_strangers(unsigned port) {
     CHECK_EQ(status_of(port, "POST " CHAT " HTTP/1.1\r\nHost: localhost\r\n" JSON END "{}"), 400);
     CHECK_EQ(status_of(port, "POST " CHAT " HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
                              "text/plain\r\nContent-Length: 2\r\n" END "{}"),
+             415);
+    CHECK_EQ(status_of(port, "POST " CHAT " HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                             "application/jsonp\r\nContent-Length: 2\r\n" END "{}"),
              415);
     CHECK_EQ(status_of(port, "POST " CHAT " HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
                              "application/json\r\nExpect: 100-continue\r\nContent-Length: "
@@ -709,6 +715,7 @@ static void test_key(served *s) {
     CHECK_EQ(status_of(port, KEY("Bearer sesame1")), 401);
     CHECK_EQ(status_of(port, KEY("Bearer ")), 401);
     CHECK_EQ(status_of(port, KEY("Basic sesame")), 401);
+    CHECK_EQ(status_of(port, KEY("Bear3r sesame")), 401);
     ask_for(port, CHAT, "{" HELLO "}", 401, "error.code", "invalid_api_key");
     omm_serve_close(server);
     s->options.api_key = NULL;

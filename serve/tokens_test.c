@@ -5,10 +5,13 @@
 #include "omm/mem.h"
 #include "omm_test.h"
 #include "test_served.h"
+#include "test_vocab.h"
 
 #include <string.h>
 
 typedef bool (*question)(omm_buf *out, fault *why, const omm_serve_options *o, omm_bytes body);
+
+static const char *s_param; /* that the last refusal names */
 
 /* The answer; of a refusal its sentence. */
 static const char *ask(omm_buf *out, const served *s, question q, const char *body) {
@@ -18,6 +21,7 @@ static const char *ask(omm_buf *out, const served *s, question q, const char *bo
     const bool ok = q(out, &why, &s->options, omm_bytes_str(body));
     CHECK(ok || why.status == 400);
     CHECK(ok || strcmp(why.type, "invalid_request_error") == 0);
+    s_param = why.param;
     CHECK_OK(omm_buf_append(out, "", 1));
     return ok ? (const char *)out->data : why.message;
 }
@@ -68,6 +72,29 @@ static void test_special(const served *s) {
     got = ask(&out, s, tokens_of_text,
               "{\"content\": \"\", \"add_special\": null, \"with_pieces\": false}");
     CHECK_EQ(strcmp(got, "{\"tokens\":[]}\n"), 0);
+    omm_buf_fini(&out);
+}
+
+/* Of a vocabulary whose texts begin with a token and a space, both are asked for or not there. */
+static void test_begins(const served *s) {
+    const vocab_recipe recipe = {.spm = true, .adds_bos = true};
+    served other = *s;
+    char with[128], without[64];
+    omm_buf out;
+    omm_buf_init(&out, 1 << 20);
+    omm_tokenizer *made = open_vocab(&recipe);
+    other.options.tokenizer = made;
+    snprintf(without, sizeof without, "%s",
+             ask(&out, &other, tokens_of_text, "{\"content\": \"ab\"}"));
+    CHECK_EQ(strncmp(without, "{\"tokens\":[", 11), 0);
+    snprintf(with, sizeof with, "{\"tokens\":[%u,%s", omm_tokenizer_bos(made), without + 11);
+    const char *got =
+        ask(&out, &other, tokens_of_text, "{\"content\": \"ab\", \"add_special\": true}");
+    CHECK_EQ(strcmp(got, with), 0);
+    got = ask(&out, &other, tokens_of_text, "{\"content\": \"ab\", \"add_special\": false}");
+    CHECK_EQ(strcmp(got, without), 0);
+    CHECK_EQ(strcmp(ask(&out, &other, tokens_to_text, without), "{\"content\":\"ab\"}\n"), 0);
+    omm_tokenizer_close(made);
     omm_buf_fini(&out);
 }
 
@@ -134,6 +161,9 @@ static void test_refused(const served *s) {
     omm_buf_init(&out, 1 << 20);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *got = ask(&out, s, cases[i].ask, cases[i].body);
+        const bool names = strncmp(got, "the body", 8) != 0 && !strstr(got, "not known here");
+        CHECK_EQ(s_param != NULL, names);
+        CHECK(!names || strncmp(got, s_param, strlen(s_param)) == 0);
         if (strstr(got, cases[i].words) == got) continue;
         fprintf(stderr, "%s: %s\n", cases[i].body, got);
         exit(1);
@@ -165,6 +195,7 @@ int main(void) {
     served_open(&s);
     test_there_and_back(&s);
     test_special(&s);
+    test_begins(&s);
     test_nul(&s);
     test_halves(&s);
     test_refused(&s);

@@ -14,7 +14,6 @@
 
 #define OUT_BYTES_MAX ((size_t)256 << 20)
 #define STATUS_MAX 600u
-#define UNREAD_BYTES_MAX ((size_t)16 << 20) /* of a stream: an echoed prompt may have 10 at once */
 
 typedef struct counts {
     uint64_t status[STATUS_MAX]; /* answers by code of HTTP */
@@ -425,7 +424,7 @@ static void deliver(work *w, const omm_batcher_token *token) {
     }
     if (err != OMM_OK)
         fail_job(w, j, 500, omm_err_sentence());
-    else if (j->request.stream && j->out.size - j->taken > UNREAD_BYTES_MAX)
+    else if (j->request.stream && j->out.size - j->taken > w->o->unread_bytes_max)
         fail_job(w, j, 500, "the client does not read its stream");
     else if (j->request.stream)
         wake_reader(w, j);

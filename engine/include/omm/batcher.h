@@ -29,8 +29,9 @@
 #define OMM_BATCHER_WHY_MAX 256u
 
 typedef struct omm_batcher_options {
-    omm_session_options session; /* of each seat; batch_max holds for all together */
-    uint32_t seats;              /* 1 .. OMM_BATCHER_SEATS_MAX; default 4 */
+    omm_session_options
+        session; /* of each seat; batch_max holds for all together, rollback_max is at least a step */
+    uint32_t seats; /* 1 .. OMM_BATCHER_SEATS_MAX; default 4 */
     uint32_t
         prefill_max; /* prompt tokens of a step in which others decode, at least 1; default 64 */
     uint32_t

@@ -57,6 +57,8 @@ typedef struct omm_serve_options {
     uint32_t waiting_max;             /* texts that wait beside those that sit; default 64 */
     unsigned connections_max;         /* default 256 */
     unsigned connections_per_address; /* default 128 */
+    /* Of a stream whose client does not read it, which ends it; default 16 MiB: an echoed prompt may have 10 at once. */
+    size_t unread_bytes_max;
     uint64_t request_ms; /* that a client may take to say what he wants; default 30,000 */
     uint64_t look_ms;    /* how soon it is seen that somebody has gone; default 100 */
     omm_clock clock;
