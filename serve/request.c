@@ -210,6 +210,13 @@ static bool take_logprobs(reader *r, const char *name, const json_t *value) {
 
 /* ---- response_format ------------------------------------------------------------------------- */
 
+static bool open_schema(reader *r, const char *name, json_t *schema) {
+    const omm_err err = omm_grammar_open_schema(&r->out->grammar, schema);
+    if (err == OMM_OK) return true;
+    if (err == OMM_ERR_NOMEM) return refuse_err(r, name, err);
+    return refuse(r, name, "%s: %s", name, omm_err_sentence());
+}
+
 static bool take_schema(reader *r, const char *name, json_t *value) {
     json_t *schema = json_object_get(value, "schema"), *one = NULL;
     const char *key = NULL;
@@ -227,26 +234,28 @@ static bool take_schema(reader *r, const char *name, json_t *value) {
                       "%s: accepted is {\"type\": \"json_schema\", \"json_schema\": {\"name\": "
                       "NAME, \"schema\": SCHEMA}}",
                       name);
-    const omm_err err = omm_grammar_open_schema(&r->out->grammar, schema);
-    if (err == OMM_OK) return true;
-    if (err == OMM_ERR_NOMEM) return refuse_err(r, name, err);
-    return refuse(r, name, "%s: %s", name, omm_err_sentence());
+    return open_schema(r, name, schema);
 }
 
-/* What is left out in silence changes a text: a schema beside json_object, as llama.cpp has it. */
+/* {"type": "json_object", "schema": SCHEMA} is llama.cpp's way to say a schema. */
 static bool take_format(reader *r, const char *name, const json_t *value) {
     const char *type = json_string_value(json_object_get(value, "type"));
-    json_t *schema = json_object_get(value, "json_schema");
+    json_t *named = json_object_get(value, "json_schema"),
+           *schema = json_object_get(value, "schema");
     const bool is_schema = type && strcmp(type, "json_schema") == 0;
-    const bool has_more = json_object_size(value) > (schema ? 2 : 1) ||
-                          (!is_schema && schema && !json_is_null(schema));
-    if (is_schema && !has_more) return take_schema(r, name, schema);
-    if (type && !has_more && strcmp(type, "text") == 0) return true;
-    if (!type || has_more || strcmp(type, "json_object") != 0)
+    const bool is_object = type && strcmp(type, "json_object") == 0;
+    const bool is_text = type && strcmp(type, "text") == 0;
+    const bool has_more = json_object_size(value) > 1u + (named != NULL) + (schema != NULL) ||
+                          (!is_schema && named && !json_is_null(named)) || (!is_object && schema);
+    if (has_more || !(is_schema || is_object || is_text))
         return refuse(r, name,
-                      "%s: accepted are {\"type\": \"text\"}, {\"type\": \"json_object\"} and "
+                      "%s: accepted are {\"type\": \"text\"}, {\"type\": \"json_object\"}, "
+                      "{\"type\": \"json_object\", \"schema\": {...}} and "
                       "{\"type\": \"json_schema\", \"json_schema\": {...}}",
                       name);
+    if (is_text) return true;
+    if (is_schema) return take_schema(r, name, named);
+    if (schema) return open_schema(r, name, schema);
     const omm_err err = omm_grammar_open_object(&r->out->grammar);
     return err == OMM_OK ? true : refuse_err(r, name, err);
 }
@@ -436,6 +445,7 @@ static bool open_calls(reader *r, const omm_grammar_calls *calls) {
 static json_t *schema_of_content(const reader *r) {
     const json_t *format = json_object_get(r->root, "response_format");
     json_t *schema = json_object_get(json_object_get(format, "json_schema"), "schema");
+    if (!schema) schema = json_object_get(format, "schema");
     if (!r->out->has_format) return NULL;
     return schema ? json_incref(schema) : json_pack("{s:s}", "type", "object");
 }

@@ -29,6 +29,11 @@ static bool reads(const served *s, fault *why, bool is_chat, const char *body) {
     ", \"tool_choice\": {\"type\": \"allowed_tools\", \"allowed_tools\": {\"mode\": \"" mode       \
     "\", \"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"" name "\"}}]}}"
 
+/* The same schema as llama.cpp has it. */
+#define OBJECT                                                                                     \
+    "\"response_format\": {\"type\": \"json_object\", \"schema\": {\"type\": \"object\", "         \
+    "\"properties\": "                                                                             \
+    "{\"a\": {\"type\": \"integer\"}}, \"required\": [\"a\"]}}"
 #define SCHEMA(more)                                                                               \
     "\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"name\": \"n\", " more    \
     "\"schema\": {\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"integer\"}}}}}"
@@ -107,11 +112,17 @@ static const refusal s_refusals[] = {
      "repetition_penalty", "repetition_penalty: repeat_last_n says it already"},
     {true, "{" TURN ", \"logit_bias\": {\"1\": 2}}", 400, "logit_bias", "not supported"},
     {true, "{" TURN ", \"response_format\": {\"type\": \"yaml\"}}", 400, "response_format",
-     "{\"type\": \"text\"}, {\"type\": \"json_object\"} and {\"type\": \"json_schema\""},
+     "{\"type\": \"text\"}, {\"type\": \"json_object\"}, {\"type\": \"json_object\", "},
     {true, "{" TURN ", \"response_format\": \"json_object\"}", 400, "response_format",
      "accepted are"},
-    {true, "{" TURN ", \"response_format\": {\"type\": \"json_object\", \"schema\": {}}}", 400,
-     "response_format", "{\"type\": \"json_object\"} and {\"type\": \"json_schema\", "},
+    {true, "{" TURN ", \"response_format\": {\"type\": \"json_object\", \"schema\": 5}}", 400,
+     "response_format", "response_format: #: a schema is an object"},
+    {true, "{" TURN ", \"response_format\": {\"type\": \"text\", \"schema\": {}}}", 400,
+     "response_format", "accepted are"},
+    {true,
+     "{" TURN ", \"response_format\": {\"type\": \"json_schema\", \"schema\": {}, "
+     "\"json_schema\": {\"name\": \"n\", \"schema\": {}}}}",
+     400, "response_format", "accepted are"},
     {true, "{" TURN ", \"response_format\": {\"type\": \"text\", \"json_schema\": {}}}", 400,
      "response_format", "accepted are"},
     {true, "{" TURN ", \"response_format\": {\"type\": \"json_schema\"}}", 400, "response_format",
@@ -707,6 +718,10 @@ static const held s_held[] = {
     {NULL, ", " TOOLS ", \"response_format\": {\"type\": \"json_object\"}", "{\"b\": [1]}", true,
      true},
     {NULL, ", " TOOLS ", \"response_format\": {\"type\": \"json_object\"}", "[", false, false},
+    {NULL, ", " TOOLS ", " OBJECT, "{\"a\": 5}", true, true},
+    {NULL, ", " TOOLS ", " OBJECT, "{\"b\"", false, false},
+    {NULL, ", " OBJECT, "{\"a\": 5}", true, true},
+    {NULL, ", " OBJECT, "{\"a\": \"x", false, false},
     {NULL, ", " TOOLS ", \"response_format\": {\"type\": \"text\"}", "Well", true, true},
     {NULL, ", " TOOLS ", \"tool_choice\": \"none\", " SCHEMA(""), ONE, false, false},
     {NULL, ", " TOOLS ", \"tool_choice\": \"none\", " SCHEMA(""), "{\"a\": 5}", true, true},
