@@ -108,31 +108,40 @@ static void completions(void) {
     CHECK_OK(parse(&data, "{\"prompt\": \"\", \"completion\": \"x y\"}", &s_detect));
     CHECK_EQ(omm_dataset_count(data), 1);
     omm_dataset_close(data);
+    omm_dataset_options o = s_detect; /* asked for, it is what it is without */
+    o.loss = OMM_LOSS_COMPLETION;
+    CHECK_OK(parse(&data, COMPLETION, &o));
+    expect_text(text_of(omm_dataset_example(data, 0), true), " blue.<|im_end|>");
+    omm_dataset_close(data);
 }
 
 /* SentencePiece puts a space in front of a text: not of one that goes on. */
 static void completion_of_sentencepiece(void) {
-    const char *dir = getenv("OMM_TESTDATA");
-    char path[512];
-    omm_gguf gguf;
-    omm_tokenizer *spm = NULL;
-    omm_dataset *data = NULL;
-    omm_buf text;
-    snprintf(path, sizeof path, "%s/vocab/llama-spm.gguf", dir ? dir : "../shared/testdata");
-    if (!omm_file_exists(path)) {
-        printf("completions of SentencePiece left out: no vocabulary at %s\n", path);
-        return;
+    static const struct {
+        const char *line, *whole; /* as one text */
+        uint32_t prompt, same;    /* tokens, with BOS; that the whole begins with, too */
+    } cases[] = {{COMPLETION, "The sky is blue.", 4, 4},
+                 {"{\"prompt\": \"The sky is\", \"completion\": \"land\"}", "The sky island", 4, 3},
+                 {"{\"prompt\": \"\", \"completion\": \"The sky\"}", "The sky", 1, 3}};
+    omm_tokenizer *spm = test_spm_open();
+    for (size_t i = 0; spm && i < sizeof cases / sizeof *cases; i++) {
+        omm_dataset *data = NULL;
+        omm_tokens plain;
+        omm_buf text;
+        omm_buf_init(&text, 1 << 10);
+        omm_tokens_init(&plain, 100);
+        CHECK_OK(omm_dataset_parse(&data, omm_bytes_str(cases[i].line), "t", spm, &s_detect));
+        const omm_example *e = omm_dataset_example(data, 0);
+        CHECK_OK(
+            omm_tokenizer_encode(&plain, spm, omm_bytes_str(cases[i].whole), OMM_TOKENIZE_BOS));
+        CHECK_EQ(e->prompt_count, cases[i].prompt);
+        CHECK(memcmp(e->ids, plain.ids, cases[i].same * sizeof *e->ids) == 0);
+        CHECK_OK(omm_tokenizer_decode(&text, spm, e->ids, e->count, 0));
+        CHECK(omm_bytes_equal(omm_buf_view(&text), omm_bytes_str(cases[i].whole)));
+        omm_tokens_fini(&plain);
+        omm_buf_fini(&text);
+        omm_dataset_close(data);
     }
-    CHECK_OK(omm_gguf_open(&gguf, path));
-    CHECK_OK(omm_tokenizer_open(&spm, &gguf));
-    omm_gguf_close(&gguf);
-    CHECK_OK(omm_dataset_parse(&data, omm_bytes_str(COMPLETION), "t", spm, &s_detect));
-    const omm_example *e = omm_dataset_example(data, 0);
-    omm_buf_init(&text, 1 << 10);
-    CHECK_OK(omm_tokenizer_decode(&text, spm, e->ids, e->count, 0));
-    CHECK(omm_bytes_equal(omm_buf_view(&text), omm_bytes_str("The sky is blue.")));
-    omm_buf_fini(&text);
-    omm_dataset_close(data);
     omm_tokenizer_close(spm);
 }
 
