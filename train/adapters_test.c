@@ -109,6 +109,22 @@ static void check_resume(test_rig *r, const variant *v, const omm_trainer *whole
     omm_trainer_close(second);
 }
 
+/* Sealed anew with a core that is no number: all that comes of it would be none either. */
+static void check_core_finite(test_rig *r, const variant *v, const omm_trainer *whole) {
+    omm_trainer *fresh = open_variant(r, v, NULL);
+    omm_buf saved;
+    omm_buf_init(&saved, 64 << 20);
+    CHECK_OK(omm_trainer_save(whole, &saved));
+    saved.size -= sizeof(omm_digest);
+    const size_t behind = whole->state.m + whole->state.v + 1; /* its last value, and the moments */
+    omm_put_f32(saved.data + saved.size - behind * sizeof(float), NAN);
+    CHECK_OK(omm_hash_seal(&saved, 0));
+    CHECK_ERR(omm_trainer_resume(fresh, omm_buf_view(&saved)), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "not finite"));
+    omm_buf_fini(&saved);
+    omm_trainer_close(fresh);
+}
+
 static omm_digest train_with(test_rig *r, const variant *v, omm_isa isa, unsigned threads,
                              uint32_t micro, uint32_t checkpoint_layers) {
     omm_pool *pool = NULL;
@@ -163,13 +179,27 @@ static void check_moved(test_rig *r, const variant *v, const omm_trainer *whole)
     omm_trainer_close(fresh);
 }
 
+/* The chain, by which bytes are compared here, is of every value: with a core of all that come of it. */
+static void check_chain(const omm_trainer *t) {
+    const omm_lora *adapter = omm_trainer_adapter(t);
+    const omm_digest before = omm_trainer_chain(t, 2), got = omm_trainer_chain(t, 3);
+    omm_hasher h;
+    omm_hasher_init(&h);
+    omm_hasher_update(&h, omm_bytes_of(before.b, sizeof before.b));
+    omm_hasher_update(&h, omm_bytes_of(adapter->values, adapter->value_count * sizeof(float)));
+    const omm_digest want = omm_hasher_final(&h);
+    CHECK(omm_digest_equal(&want, &got));
+}
+
 static void check_variant(test_rig *r, const variant *v) {
     omm_trainer *whole = open_variant(r, v, NULL);
     CHECK_OK(omm_trainer_run(whole));
+    check_chain(whole);
     const omm_train_result result = omm_trainer_result(whole);
     CHECK(result.loss_last < result.loss_first);
     check_moved(r, v, whole);
     check_resume(r, v, whole);
+    check_core_finite(r, v, whole); /* without a core the adapter's last value lies there */
     check_bytes(r, v, whole);
     printf("%-22s %zu values, %zu moved, loss %.4f -> %.4f\n", v->name, whole->lora.value_count,
            whole->moved->value_count, (double)result.loss_first, (double)result.loss_last);
