@@ -511,6 +511,14 @@ static void not_finite(const omm_dataset *data) {
     CHECK(strstr(omm_err_sentence(), "first seen in token_embd.weight"));
     const omm_digest after = omm_full_digest(r.full);
     CHECK(omm_digest_equal(&before, &after));
+    omm_full *other = NULL; /* what is no number before the first step is refused then */
+    const omm_full_options options = {.model = &r.model,
+                                      .data = data,
+                                      .recipe = &recipe,
+                                      .compute = &r.compute,
+                                      .seed = omm_seed_from_u64(3)};
+    CHECK_EQ(omm_full_open(&other, &options), OMM_ERR_NUMERIC);
+    CHECK(strstr(omm_err_sentence(), "the model has a weight that is not finite") && !other);
     close_run(&r);
 }
 
