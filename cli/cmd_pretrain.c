@@ -148,6 +148,7 @@ static omm_err open_run(pretrain_run *r) {
     r->run.options.judge_every = r->config.valid_every;
     OMM_TRY(check_type(r));
     OMM_TRY(full_run_check(&r->run.options));
+    OMM_TRY(kept_run_check_there(r->run.options.checkpoint, r->run.options.resume));
     OMM_TRY(find_texts(r));
     OMM_TRY(omm_pool_open(&r->run.pool, threads));
     OMM_TRY(omm_compute_init(&r->run.compute, r->run.pool, isa));

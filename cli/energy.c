@@ -38,7 +38,8 @@ void energy_begin(energy *e, const char *folder) {
         const uint32_t at = e->count++;
         e->zones[at] = zone;
         if (!read_number(&e->last_uj[at], e, zone, "energy_uj") ||
-            !read_number(&e->ranges_uj[at], e, zone, "max_energy_range_uj"))
+            !read_number(&e->ranges_uj[at], e, zone, "max_energy_range_uj") ||
+            e->last_uj[at] > e->ranges_uj[at])
             e->known = false; /* a part of the truth is none */
     }
     if (!e->count) e->known = false;

@@ -54,6 +54,10 @@ int main(void) {
     zone("intel-rapl:0", "package-0\n", "262143328851\n"); /* over its own range */
     energy_sample(&e);
     CHECK(!e.known);
+    energy_begin(
+        &e,
+        s_root); /* from the beginning: what it has used since then would be beyond all measure */
+    CHECK(!e.known);
     zone("intel-rapl:0", "package-0\n", "1\n");
     char path[192];
     snprintf(path, sizeof path, "%s/intel-rapl:1/energy_uj", s_root);

@@ -5,6 +5,7 @@
 
 #include "omm/file.h"
 #include "omm/gguf.h"
+#include "omm/json.h"
 #include "omm/lora.h"
 #include "omm/peft.h"
 #include "wrap_evaluate.h"
@@ -478,6 +479,61 @@ static double difference(const char *one, const char *other) {
     return sqrt(change / all);
 }
 
+/* --- energy ---------------------------------------------------------------------------------- */
+
+enum { COUNTER_RANGE_UJ = 1000000, COUNTER_STEP_UJ = 600000 };
+static char s_counters[160];
+static unsigned s_counter_uj;
+
+static void write_counter(const char *name, const char *text) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/intel-rapl:0/%s", s_counters, name);
+    CHECK_OK(omm_file_write_fast(path, omm_bytes_str(text), 0644));
+}
+
+static void set_counter(void) {
+    char text[32];
+    snprintf(text, sizeof text, "%u\n", s_counter_uj);
+    write_counter("energy_uj", text);
+}
+
+/* Twice 0.6 J of a counter that begins again after 1 J: looked at once in all of it, one of them is lost. */
+static void use_energy(const omm_eval_options *options) {
+    CHECK(options->progress);
+    for (int i = 0; i < 2; i++) {
+        s_counter_uj = (s_counter_uj + COUNTER_STEP_UJ) % COUNTER_RANGE_UJ;
+        set_counter();
+        options->progress(options->ud, 0, 1);
+    }
+}
+
+/* An evaluation, on the way too, may take longer than a counter goes without beginning again. */
+static void energy_while_judged(const char *dir) {
+    char path[256], line[256];
+    json_t *report = NULL;
+    omm_buf text;
+    omm_buf_init(&text, 1 << 20);
+    snprintf(s_counters, sizeof s_counters, "%s/rapl", dir);
+    snprintf(path, sizeof path, "%s/intel-rapl:0", s_counters);
+    CHECK_OK(omm_dir_make(path));
+    write_counter("name", "package-0\n");
+    write_counter("max_energy_range_uj", "1000000\n");
+    set_counter();
+    CHECK_EQ(setenv("OMM_ENERGY_FROM", s_counters, 1), 0);
+    wrap_during = use_energy;
+    snprintf(line, sizeof line, TRAIN "-o O --eval D --eval-every 1 --report %s/energy", dir);
+    CHECK_EQ(run(cmd_train, line), CLI_EXIT_PASS);
+    wrap_during = NULL;
+    CHECK_EQ(unsetenv("OMM_ENERGY_FROM"), 0);
+    snprintf(path, sizeof path, "%s/energy/report.json", dir);
+    CHECK_OK(omm_file_read(&text, path));
+    CHECK_OK(omm_json_parse(&report, omm_buf_view(&text), path));
+    const double joules = json_real_value(json_object_get(report, "energy_j"));
+    CHECK(fabs(joules - 5 * 1.2) < 1e-9); /* before, of the course at steps 0, 1, 2, and after */
+    json_decref(report);
+    omm_buf_fini(&text);
+}
+
 /* An adapter in 16 bits or 8 is half as large at most and close to it, has the values of one in 32 that is made of
  * it, and is one of itself. */
 static void narrow_adapter(const char *dir, const char *type, omm_ggml_type stored) {
@@ -524,6 +580,7 @@ int main(void) {
     longrope(dir);
     outputs();
     room();
+    energy_while_judged(dir);
     CHECK_EQ(run(cmd_adapter, "adapter show O --tensors"), CLI_EXIT_PASS);
     CHECK_EQ(run(cmd_adapter, "adapter merge --lora O -o P"), CLI_EXIT_PASS); /* of one: itself */
     CHECK(same_files(s_out, s_again));

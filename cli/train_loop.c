@@ -40,12 +40,20 @@ omm_err train_judge(train_run *r, omm_eval_summary *out, omm_eval_item *items,
     return err;
 }
 
+static void on_evaluated(void *ud, size_t done, size_t total) {
+    (void)done;
+    (void)total;
+    energy_sample(&((train_run *)ud)->energy);
+}
+
 /* Losses only: replies are judged before and after. */
 static omm_err evaluate(void *ud, double *loss, const omm_lora *adapter) {
     train_run *r = ud;
     const omm_eval_options options = {.rope_positions = r->recipe.seq_max,
                                       .tokenizer = r->tokenizer,
-                                      .cancelled = kept_run_is_stopped};
+                                      .cancelled = kept_run_is_stopped,
+                                      .progress = on_evaluated,
+                                      .ud = r};
     OMM_TRY(omm_evaluate(r->items, &r->model, adapter, r->eval, &r->compute, &options));
     *loss = omm_eval_summarise(r->items, omm_dataset_count(r->eval)).loss;
     return OMM_OK;

@@ -1153,7 +1153,13 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     for idle, says in (["--optimizer", "galore"], "needs --full"), (["--type", "F16"], "--type needs --full"), (["--galore-rank", 8], "needs --optimizer galore"), \
             (["--optimizer", "sgd", "--beta2", 0.9], "--beta2 is of adamw"), (["--schedule", "constant", "--lr-min", 0.5], "--lr-min does not go"), \
             (["--parts", "core", "--lora-plus", 4], "--lora-plus is the rate of B"), (["--parts", "a", "--lora-plus", 4], "leave alone"), \
-            (["--parts", "a"], "--parts a needs --start"), (["--checkpoint-every", 5], "--checkpoint-every needs --checkpoint"):
+            (["--parts", "a"], "--parts a needs --start"), (["--checkpoint-every", 5], "--checkpoint-every needs --checkpoint"), \
+            (["--galore-every", 3], "--galore-every needs"), (["--galore-scale", 1], "--galore-scale needs"), (["--eval-every", 2], "--eval-every needs --eval"), \
+            (["--checkpoint", folder / "idle.ck", "--checkpoint-every", 0], "--checkpoint-every 0; accepted: 1 and more"), (["--clients", ","], "--clients: no name"), \
+            (["--clients", ",".join(map(str, range(257)))], "--clients: at most 256 names"), \
+            *((["--full", *of_adapters], f"{of_adapters[0]} does not go with --full") for of_adapters in
+              (["--alpha", 4], ["--activations", "q8"], ["--parts", "b"], ["--prox", 0.1], ["--lora-plus", 2], ["--rslora"], ["--rank-pattern", "q=1"],
+               ["--alpha-pattern", "q=1"])):
         expect(["train", "-m", MODEL, "-d", lines, "-o", folder / "idle.gguf", *idle], 2, says)
     expect(["adapter", "merge", "--lora", folder / "m.gguf", "-m", MODEL, "-o", folder / "idle.gguf", "--type", "Q4_K_M"], 2, "BF16.*TQ2_0; for a mix")
     joined, same = ["adapter", "merge", "--lora", folder / "m.gguf", "--lora"], folder / "j.gguf"

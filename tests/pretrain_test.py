@@ -155,7 +155,9 @@ child.send_signal(signal.SIGTERM)
 _, err = child.communicate(timeout=600)
 if child.returncode not in (0, 3) or (child.returncode == 3 and "stopped after step" not in err):
     fail(f"SIGTERM: exit {child.returncode}: {err}")
-run("pretrain", work / "tiny.yaml", "--out", work / "x.gguf", *checkpoint, code=2)
+err = run("pretrain", work / "tiny.yaml", "--out", work / "x.gguf", "--data", "/nowhere", *checkpoint, code=2).stderr
+if "is there already: --resume goes on with it" not in err:  # before texts are looked for, of which a vocabulary may take minutes
+    fail(f"a checkpoint that is there: {err}")
 if pretrain(*checkpoint, "--resume")[-1]["digest"] != MODEL:
     fail("a resumed run ends with another model")
 run("pretrain", work / "other.yaml", "--out", work / "x.gguf", *checkpoint, "--resume", code=3)

@@ -150,6 +150,19 @@ static void best_and_patience(rig *r, uint32_t patience, bool keep_best) {
     r->by_plan = false;
 }
 
+/* A new best begins the count again: what was worse before it is forgotten. */
+static void patience_is_in_a_row(rig *r) {
+    static const double plan[] = {5, 6, 4, 5, 5, 9};
+    r->by_plan = true;
+    r->plan = plan;
+    run x = open_run(r, options_of(r, 1, 2, false));
+    while (!omm_course_is_done(x.course)) CHECK_OK(omm_course_next(x.course, NULL));
+    const omm_course_log log = omm_course_log_of(x.course);
+    CHECK(log.stopped_early && log.eval_count == 5 && log.best == 2);
+    close_run(&x);
+    r->by_plan = false;
+}
+
 enum { STOPPED_AT = 68, DIGEST = 32 }; /* in a checkpoint: course.c has its layout */
 
 static void damaged(rig *r) {
@@ -186,9 +199,17 @@ static void damaged(rig *r) {
     d = omm_hash(omm_bytes_of(saved.data, saved.size - 32));
     memcpy(saved.data + saved.size - 32, d.b, 32);
     CHECK(same_state(&fresh, &untouched));
-    run foreign = open_run(r, options_of(r, 3, 3, true));
-    CHECK_ERR(omm_course_resume(foreign.course, omm_buf_view(&saved)), OMM_ERR_MISMATCH);
-    close_run(&foreign);
+    run foreign;
+    for (int i = 0; i < 3; i++) { /* each alone */
+        omm_course_options other = options;
+        other.eval_every += i == 0;
+        other.patience += i == 1;
+        other.keep_best = (i == 2) != other.keep_best;
+        foreign = open_run(r, other);
+        CHECK_ERR(omm_course_resume(foreign.course, omm_buf_view(&saved)), OMM_ERR_MISMATCH);
+        CHECK(strstr(omm_err_sentence(), "the checkpoint evaluates every ") != NULL);
+        close_run(&foreign);
+    }
     omm_course_options judged = options;
     judged.eval_data.b[0] ^= 1;
     foreign = open_run(r, judged);
@@ -546,6 +567,7 @@ int main(void) {
     best_and_patience(&r, 2, false);
     best_and_patience(&r, 0, true);
     best_and_patience(&r, 3, true);
+    patience_is_in_a_row(&r);
     damaged(&r);
     contradictions(&r);
     ends_early(&r);

@@ -108,31 +108,40 @@ static void completions(void) {
     CHECK_OK(parse(&data, "{\"prompt\": \"\", \"completion\": \"x y\"}", &s_detect));
     CHECK_EQ(omm_dataset_count(data), 1);
     omm_dataset_close(data);
+    omm_dataset_options o = s_detect; /* asked for, it is what it is without */
+    o.loss = OMM_LOSS_COMPLETION;
+    CHECK_OK(parse(&data, COMPLETION, &o));
+    expect_text(text_of(omm_dataset_example(data, 0), true), " blue.<|im_end|>");
+    omm_dataset_close(data);
 }
 
 /* SentencePiece puts a space in front of a text: not of one that goes on. */
 static void completion_of_sentencepiece(void) {
-    const char *dir = getenv("OMM_TESTDATA");
-    char path[512];
-    omm_gguf gguf;
-    omm_tokenizer *spm = NULL;
-    omm_dataset *data = NULL;
-    omm_buf text;
-    snprintf(path, sizeof path, "%s/vocab/llama-spm.gguf", dir ? dir : "../shared/testdata");
-    if (!omm_file_exists(path)) {
-        printf("completions of SentencePiece left out: no vocabulary at %s\n", path);
-        return;
+    static const struct {
+        const char *line, *whole; /* as one text */
+        uint32_t prompt, same;    /* tokens, with BOS; that the whole begins with, too */
+    } cases[] = {{COMPLETION, "The sky is blue.", 4, 4},
+                 {"{\"prompt\": \"The sky is\", \"completion\": \"land\"}", "The sky island", 4, 3},
+                 {"{\"prompt\": \"\", \"completion\": \"The sky\"}", "The sky", 1, 3}};
+    omm_tokenizer *spm = test_spm_open();
+    for (size_t i = 0; spm && i < sizeof cases / sizeof *cases; i++) {
+        omm_dataset *data = NULL;
+        omm_tokens plain;
+        omm_buf text;
+        omm_buf_init(&text, 1 << 10);
+        omm_tokens_init(&plain, 100);
+        CHECK_OK(omm_dataset_parse(&data, omm_bytes_str(cases[i].line), "t", spm, &s_detect));
+        const omm_example *e = omm_dataset_example(data, 0);
+        CHECK_OK(
+            omm_tokenizer_encode(&plain, spm, omm_bytes_str(cases[i].whole), OMM_TOKENIZE_BOS));
+        CHECK_EQ(e->prompt_count, cases[i].prompt);
+        CHECK(memcmp(e->ids, plain.ids, cases[i].same * sizeof *e->ids) == 0);
+        CHECK_OK(omm_tokenizer_decode(&text, spm, e->ids, e->count, 0));
+        CHECK(omm_bytes_equal(omm_buf_view(&text), omm_bytes_str(cases[i].whole)));
+        omm_tokens_fini(&plain);
+        omm_buf_fini(&text);
+        omm_dataset_close(data);
     }
-    CHECK_OK(omm_gguf_open(&gguf, path));
-    CHECK_OK(omm_tokenizer_open(&spm, &gguf));
-    omm_gguf_close(&gguf);
-    CHECK_OK(omm_dataset_parse(&data, omm_bytes_str(COMPLETION), "t", spm, &s_detect));
-    const omm_example *e = omm_dataset_example(data, 0);
-    omm_buf_init(&text, 1 << 10);
-    CHECK_OK(omm_tokenizer_decode(&text, spm, e->ids, e->count, 0));
-    CHECK(omm_bytes_equal(omm_buf_view(&text), omm_bytes_str("The sky is blue.")));
-    omm_buf_fini(&text);
-    omm_dataset_close(data);
     omm_tokenizer_close(spm);
 }
 
@@ -511,8 +520,7 @@ static void same_parts(const omm_dataset *memory, const omm_dataset *stream, boo
     if (err != OMM_OK) return;
     CHECK(omm_dataset_is_stream(b[0]) && !omm_dataset_is_stream(b[1]));
     same_data(a[0], b[0], 7);
-    omm_digest x = omm_dataset_digest(a[1]), y = omm_dataset_digest(b[1]);
-    CHECK(omm_digest_equal(&x, &y));
+    same_data(a[1], b[1], 7); /* both in memory */
     CHECK_EQ(omm_dataset_count(a[0]) + omm_dataset_count(a[1]), omm_dataset_count(memory));
     for (int i = 0; i < 2; i++) {
         omm_dataset_close(a[i]);
@@ -833,7 +841,9 @@ static void splits(void) {
     omm_dataset *data = NULL, *kept = NULL, *held = NULL;
     CHECK_OK(parse(&data, COMPLETION COMPLETION, &s_detect)); /* equal lines stay together */
     CHECK_ERR(omm_dataset_split(&kept, &held, data, 0.5, false), OMM_ERR_NOT_FOUND);
+    CHECK(strstr(omm_err_sentence(), "a share of 0.5 of 2 examples leaves none to train on"));
     CHECK_ERR(omm_dataset_split(&kept, &held, data, 0.5, true), OMM_ERR_NOT_FOUND);
+    CHECK(strstr(omm_err_sentence(), "a share of 0.5 of 1 clients leaves none to train on"));
     static const double shares[] = {1, 0, -0.5, 1.5, (double)NAN};
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
         CHECK_ERR(omm_dataset_split(&kept, &held, data, shares[i], false), OMM_ERR_CONFIG);

@@ -102,6 +102,10 @@ static void long_line(void) {
     CHECK_EQ(omm_dataset_totals(data)->bad_by[OMM_DATA_BAD_LENGTH], 1);
     CHECK_EQ(omm_dataset_example(data, 0)->line, 2);
     omm_dataset_close(data);
+    o.skip_bad = false;
+    text[OMM_DATASET_LINE_BYTES_MAX + 1] = 0; /* without a line end, too */
+    CHECK_ERR(parse(&data, text, &o), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "t:1: line of 1048577 bytes; at most 1048576"));
 }
 
 /* Far longer than it may be: left out as one line, from memory and from a file. */
@@ -177,21 +181,22 @@ static void ends_of_pieces(void) {
         const char *separator, *rest; /* behind the first piece */
         bool is_line;                 /* the piece's last line is whole */
         size_t count, ended;          /* examples; the first that has an end */
-        char longer;                  /* TAIL of these behind the rest, and an x */
-    } cases[] = {{"%%", "%%\nnext\n", true, 2, 0, 0},
-                 {"%%", "  \n\n%%\r\nnext\n", true, 2, 0, 0},
-                 {"%%", "\n%%\nnext\n", false, 2, 0, 0},
-                 {"%%", "%%\nmore\n%%\nnext\n", false, 3, 1, 0},
-                 {"%%", " \nmore\n%%\nnext\n", true, 3, 1, 0},
-                 {"%%", " \n%%%\n%%\nnext\n", true, 3, 1, 0},
-                 {"", "\nnext\n", true, 2, 0, 0},
-                 {"", "  \nnext\n", true, 2, 1, 0},
-                 {NULL, "\n \n\t", true, 1, 0, 0},
-                 {NULL, " ", false, 1, 0, 0},
-                 {NULL, " \n%%\n", true, 2, 1, 0},
-                 {"%%", "\n%%\nnext", false, 5, 0, 'a'},
-                 {"%%", " \nmore", true, 5, 4, 'a'},
-                 {"%%", " \n", true, 2, 1, ' '}};
+        size_t separators;
+        char longer; /* TAIL of these behind the rest, and an x */
+    } cases[] = {{"%%", "%%\nnext\n", true, 2, 0, 1, 0},
+                 {"%%", "  \n\n%%\r\nnext\n", true, 2, 0, 1, 0},
+                 {"%%", "\n%%\nnext\n", false, 2, 0, 1, 0},
+                 {"%%", "%%\nmore\n%%\nnext\n", false, 3, 1, 1, 0},
+                 {"%%", " \nmore\n%%\nnext\n", true, 3, 1, 1, 0},
+                 {"%%", " \n%%%\n%%\nnext\n", true, 3, 1, 1, 0},
+                 {"", "\nnext\n", true, 2, 0, 1, 0},
+                 {"", "  \nnext\n", true, 2, 1, 0, 0},
+                 {NULL, "\n \n\t", true, 1, 0, 0, 0},
+                 {NULL, " ", false, 1, 0, 0, 0},
+                 {NULL, " \n%%\n", true, 2, 1, 0, 0},
+                 {"%%", "\n%%\nnext", false, 5, 0, 1, 'a'},
+                 {"%%", " \nmore", true, 5, 4, 0, 'a'},
+                 {"%%", " \n", true, 2, 1, 0, ' '}};
     for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
         const size_t c = i / 2;
         char path[128];
@@ -216,6 +221,7 @@ static void ends_of_pieces(void) {
         CHECK_OK(i % 2 ? omm_dataset_stream(&data, path, s_tokenizer, &o)
                        : omm_dataset_load(&data, path, s_tokenizer, &o));
         CHECK_EQ(omm_dataset_count(data), cases[c].count);
+        CHECK_EQ(omm_dataset_totals(data)->separators, cases[c].separators);
         omm_data_reader *reader = NULL;
         CHECK_OK(omm_data_reader_open(&reader, data, NULL));
         for (size_t e = 0; e <= cases[c].ended; e++) {
@@ -227,6 +233,52 @@ static void ends_of_pieces(void) {
         omm_dataset_close(data);
         omm_buf_fini(&text);
     }
+}
+
+/* BOS, and what else begins a text, once a document: before its first piece that says something, not in front of others. */
+static void documents_begin(void) {
+    enum { PIECE = OMM_DATASET_PIECE_BYTES_MAX };
+    static const struct {
+        char first; /* PIECE of these before the text */
+        const char *text, *says[3];
+        bool begins[3];
+    } cases[] = {{'\n', "one\n%%\ntwo", {"one\n", "two"}, {true, true}},
+                 {'a', "one\n%%\ntwo", {NULL, "one\n", "two"}, {true, false, true}},
+                 {'a', "%%\ntwo", {NULL, "%%\ntwo"}, {true, false}}};
+    omm_tokenizer *spm = test_spm_open();
+    for (size_t i = 0; spm && i < 2 * (sizeof cases / sizeof *cases); i++) {
+        char path[128];
+        uint8_t *piece = NULL;
+        omm_dataset *data = NULL;
+        omm_data_reader *reader = NULL;
+        omm_dataset_options o = s_detect;
+        omm_buf text;
+        omm_buf_init(&text, 1 << 17);
+        o.seq_max = 1 << 20;
+        o.separator = "%%";
+        CHECK_OK(omm_buf_extend(&text, &piece, PIECE));
+        memset(piece, cases[i / 2].first, PIECE);
+        CHECK_OK(omm_buf_append(&text, cases[i / 2].text, strlen(cases[i / 2].text)));
+        write_file(path, "begins.txt", omm_buf_view(&text));
+        CHECK_OK(i % 2 ? omm_dataset_stream(&data, path, spm, &o)
+                       : omm_dataset_load(&data, path, spm, &o));
+        CHECK_OK(omm_data_reader_open(&reader, data, NULL));
+        for (size_t k = 0; k < omm_dataset_count(data); k++) {
+            omm_example e;
+            const char *says = cases[i / 2].says[k];
+            CHECK_OK(omm_data_reader_take(reader, &e, k));
+            CHECK_EQ(e.ids[0] == omm_tokenizer_bos(spm), cases[i / 2].begins[k]);
+            CHECK(e.ids[1] != omm_tokenizer_bos(spm));
+            omm_buf_clear(&text);
+            CHECK_OK(omm_tokenizer_decode(&text, spm, e.ids, e.count, 0));
+            CHECK(!says || omm_bytes_equal(omm_buf_view(&text), omm_bytes_str(says)));
+        }
+        CHECK_EQ(omm_dataset_count(data), cases[i / 2].says[2] ? 3 : 2);
+        omm_data_reader_close(reader);
+        omm_dataset_close(data);
+        omm_buf_fini(&text);
+    }
+    omm_tokenizer_close(spm);
 }
 
 /* Bytes that a reader keeps after each of 200 equal lines has been read. */
@@ -346,6 +398,7 @@ int main(void) {
     very_long_line();
     pieces();
     ends_of_pieces();
+    documents_begin();
     bad_lines_shown();
     shorter_than_it_is();
     a_cache_has_its_limit();

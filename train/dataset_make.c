@@ -139,8 +139,6 @@ static omm_err read_name(maker *m, const char **out, const json_t *root, const c
             return BAD(m, NAME, "%s: a string is needed", key);
         if (json_string_length(value) > OMM_DATASET_NAME_BYTES_MAX)
             return BAD(m, NAME, "%s: over %u bytes", key, OMM_DATASET_NAME_BYTES_MAX);
-        if (strlen(text) != json_string_length(value))
-            return BAD(m, NAME, "%s: a NUL character", key);
     }
     *out = text;
     return OMM_OK;

@@ -77,6 +77,11 @@ static void openai_forms(const omm_tokenizer *tokenizer) {
     CHECK(strstr((const char *)text.data, "Set.<|im_end|>"));
     CHECK(!strstr((const char *)text.data, "ok"));
     omm_dataset_close(data);
+    const omm_dataset_options all = {.loss = OMM_LOSS_ALL}; /* no reply that could be judged */
+    CHECK_OK(parse(&data, line, tokenizer, &all));
+    e = omm_dataset_example(data, 0);
+    CHECK(!e->reply && !e->has_call && e->learn_count == e->count - 1);
+    omm_dataset_close(data);
     omm_buf_fini(&text);
 }
 

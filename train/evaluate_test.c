@@ -580,6 +580,27 @@ static void turns_as_in_training(const rig *r, const omm_dataset *data) {
     omm_model_fini(&model);
 }
 
+/* Behind a reply that is far longer than a window and what is kept beside it the prompt is still there: the loss is that
+ * without a reply. */
+static void long_replies_in_windows(const rig *r) {
+    enum { LONG = 900 };
+    omm_model model;
+    omm_dataset *data = NULL;
+    omm_eval_item with, without;
+    tiny_arch arch = test_arch("gemma3", OMM_FORMAT_F32);
+    arch.context = 2048;
+    tiny_arch_load(&model, &arch);
+    CHECK_OK(omm_dataset_parse(&data, omm_bytes_str(TALK(REPLY_LONG)), "t", r->tokenizer, NULL));
+    omm_eval_options options = {.new_tokens_max = LONG, .tokenizer = r->tokenizer};
+    CHECK_OK(omm_evaluate(&with, &model, NULL, data, &r->compute, &options));
+    options.new_tokens_max = 0;
+    CHECK_OK(omm_evaluate(&without, &model, NULL, data, &r->compute, &options));
+    CHECK_EQ(with.generated, LONG);
+    CHECK(with.nll == without.nll && with.nll > 0);
+    omm_dataset_close(data);
+    omm_model_fini(&model);
+}
+
 static bool always(void *ud) {
     (void)ud;
     return true;
@@ -654,6 +675,7 @@ int main(void) {
     beginnings_are_shared(&r, &lora);
     replies_end_with_the_context(&r);
     turns_as_in_training(&r, data);
+    long_replies_in_windows(&r);
     stops(&r, data);
     keeping_replies_fails(&r);
     omm_lora_fini(&lora);

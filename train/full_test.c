@@ -504,12 +504,21 @@ static void not_finite(const omm_dataset *data) {
     const omm_recipe recipe = recipe_of(&s_variants[0], 4096);
     open_run(&r, data, &s_variants[0], &recipe, best, 1);
     float *strip = (float *)(void *)r.model.layers[1].weights[OMM_LORA_DOWN].data;
-    strip[0] = INFINITY;
+    strip[0] = NAN;
     const omm_digest before = omm_full_digest(r.full);
     CHECK_EQ(omm_full_step(r.full, NULL), OMM_ERR_NUMERIC);
-    CHECK(strstr(omm_err_sentence(), "step 1"));
+    CHECK(strstr(omm_err_sentence(), "step 1: loss nan, gradient norm nan: "));
+    CHECK(strstr(omm_err_sentence(), "first seen in token_embd.weight"));
     const omm_digest after = omm_full_digest(r.full);
     CHECK(omm_digest_equal(&before, &after));
+    omm_full *other = NULL; /* what is no number before the first step is refused then */
+    const omm_full_options options = {.model = &r.model,
+                                      .data = data,
+                                      .recipe = &recipe,
+                                      .compute = &r.compute,
+                                      .seed = omm_seed_from_u64(3)};
+    CHECK_EQ(omm_full_open(&other, &options), OMM_ERR_NUMERIC);
+    CHECK(strstr(omm_err_sentence(), "the model has a weight that is not finite") && !other);
     close_run(&r);
 }
 

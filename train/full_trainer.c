@@ -211,9 +211,9 @@ omm_err omm_full_step(omm_full *t, omm_full_report *report) {
     full_end(&t->sums, t->options.compute, t->options.model);
     const double norm = full_gradient_norm(t);
     if (!isfinite(loss) || !(norm <= s_norm_max))
-        return omm_raise(OMM_ERR_NUMERIC,
-                         "step %u: loss %g, gradient norm %g: not usable, first seen in %s",
-                         t->step + 1, loss / (double)learned, norm, culprit(t));
+        return omm_raise(
+            OMM_ERR_NUMERIC, "step %u: loss %g, gradient norm %g: not usable, first seen in %s",
+            t->step + 1, omm_nan_plain(loss / (double)learned), omm_nan_plain(norm), culprit(t));
     const float rate = schedule_rate(&t->recipe, t->step + 1);
     full_update(t, norm, rate);
     t->losses[t->step++] = (float)(loss / (double)learned);

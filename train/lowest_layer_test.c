@@ -1,4 +1,4 @@
-/* Backward goes where an adapter needs it and no further: below the lowest adapted product no weight is
+/* Logits are there of some rows at a time.  Backward goes where an adapter needs it and no further: below the lowest adapted product no weight is
  * read again, no attention and no layer is computed again, and nothing sums the gradient of a weight that
  * is frozen.  An adapter's products are done with its weight's: what it adds to y and dx in the same tiles, dA and
  * dB in the same pass over the pool.  Counted where the trainer calls what does the work; the linker puts __wrap_
@@ -23,6 +23,7 @@ static struct counts {
     unsigned forward[LAYERS][OMM_LORA_TARGET_COUNT], forward_paired[LAYERS][OMM_LORA_TARGET_COUNT];
     uint32_t adapted[LAYERS]; /* bits of targets */
     unsigned attention[LAYERS], again[LAYERS], sums;
+    size_t logit_rows, logit_rows_most; /* in all; at once */
 } s_counts;
 
 typedef unsigned layer_counts[OMM_LORA_TARGET_COUNT];
@@ -75,6 +76,10 @@ void __wrap_omm_linear_backward(const omm_compute *c, float *dx, const float *dy
 void __wrap_omm_linear_forward(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
                                size_t m, bool accumulate) {
     count_weight(s_counts.forward, s_counts.forward_paired, w, false);
+    if (w == s_counts.model->output) {
+        s_counts.logit_rows += m;
+        if (m > s_counts.logit_rows_most) s_counts.logit_rows_most = m;
+    }
     __real_omm_linear_forward(c, y, x, w, m, accumulate);
 }
 
@@ -173,6 +178,47 @@ static void check(test_rig *r, const wanted *w, float dropout, uint32_t again) {
     }
 }
 
+/* ---- logits ----------------------------------------------------------------------------------- */
+
+/* However many tokens are learned at once and however large the vocabulary: never more than 192 rows, and with a large one
+ * 16. */
+static void logits_of_some_rows(const test_rig *r) {
+    enum { TOKENS = 500, MOST = 192, LEAST = 16, LARGE = 1 << 21 };
+    uint32_t ids[TOKENS];
+    uint8_t learn[TOKENS];
+    float nll[TOKENS];
+    omm_lora lora;
+    graph g;
+    graph_sizes sizes;
+    for (uint32_t i = 0; i < TOKENS; i++) {
+        ids[i] = i;
+        learn[i] = i > 0;
+    }
+    const omm_example one = {.ids = ids, .learn = learn, .count = TOKENS}, *all = &one;
+    const graph_dropout none = {.rate = 0};
+    test_adapter(&lora, &r->model, RANK, ALL, 5);
+    graph_options options = {.compute = &r->compute,
+                             .model = &r->model,
+                             .lora = &lora,
+                             .rows_max = TOKENS,
+                             .seq_max = TOKENS};
+    CHECK_OK(graph_init(&g, &options));
+    graph_set_adapter(&g, lora.values);
+    s_counts = (struct counts){.model = &r->model};
+    CHECK_OK(graph_forward(&g, nll, &all, 1, 1, &none));
+    graph_fini(&g);
+    CHECK_EQ(s_counts.logit_rows, TOKENS - 1);
+    CHECK(s_counts.logit_rows_most <= MOST);
+    CHECK_OK(graph_sizes_of(&sizes, &options, 1));
+    CHECK_EQ(sizes.logits, MOST * (uint64_t)r->model.dims.vocab * sizeof(float));
+    omm_model large = r->model; /* an outline: sizes alone */
+    large.dims.vocab = LARGE;
+    options.model = &large;
+    CHECK_OK(graph_sizes_of(&sizes, &options, 1));
+    CHECK_EQ(sizes.logits, LEAST * (uint64_t)LARGE * sizeof(float));
+    omm_lora_fini(&lora);
+}
+
 int main(void) {
     test_rig r;
     test_rig_open(&r, 3);
@@ -181,6 +227,7 @@ int main(void) {
         check(&r, &s_wanted[i], 0, 0);
         check(&r, &s_wanted[i], 0.1F, 1);
     }
+    logits_of_some_rows(&r);
     test_rig_close(&r);
     return 0;
 }

@@ -190,6 +190,26 @@ static uint64_t planned(const omm_dataset *data, uint32_t batch_tokens) {
     return bytes;
 }
 
+/* A stream may be trained on for longer than it is: what batches took before is not kept. */
+static void batches_do_not_pile_up(const omm_dataset *stream) {
+    enum { PASSES = 6 };
+    sequence s;
+    size_t most[PASSES] = {0};
+    const sequence_options options = {
+        .data = stream, .seq_max = 64, .batch_tokens = 64, .cache_bytes_max = 1};
+    CHECK_OK(sequence_open(&s, &options));
+    for (uint64_t at = 0; at < PASSES * s.count;) {
+        const uint64_t pass = at / s.count;
+        size_t count = 0;
+        uint64_t tokens = 0, learned = 0;
+        CHECK_OK(sequence_take(&s, &count, &tokens, &learned, at));
+        if (omm_mem_bytes() > most[pass]) most[pass] = omm_mem_bytes();
+        at += count;
+    }
+    CHECK(most[PASSES - 1] < most[0] + most[0] / 8);
+    sequence_close(&s);
+}
+
 /* The lists and a batch are in what a plan counts, and the cache is as large as it is asked to be. */
 static void what_it_takes(const rig *r, const char *dir) {
     enum { LINES = 600 };
@@ -215,6 +235,7 @@ static void what_it_takes(const rig *r, const char *dir) {
         (void)bytes_taken(&batch, data, tokens, 1);
         CHECK(batch > 0 && batch <= most);
     }
+    batches_do_not_pile_up(data);
     const size_t none = bytes_taken(&batch, data, 64, 1);
     const size_t half = bytes_taken(&batch, data, 64, room.cache / 2);
     CHECK(half > none && half - none >= room.cache / 2 && half - none < room.cache * 3 / 4);

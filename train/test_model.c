@@ -28,6 +28,22 @@ void test_tokenizer_open(omm_tokenizer **out) {
     omm_gguf_close(&gguf);
 }
 
+omm_tokenizer *test_spm_open(void) {
+    const char *dir = getenv("OMM_TESTDATA");
+    char path[512];
+    omm_gguf gguf;
+    omm_tokenizer *spm = NULL;
+    snprintf(path, sizeof path, "%s/vocab/llama-spm.gguf", dir ? dir : "../shared/testdata");
+    if (!omm_file_exists(path)) {
+        printf("what SentencePiece does left out: no vocabulary at %s\n", path);
+        return NULL;
+    }
+    CHECK_OK(omm_gguf_open(&gguf, path));
+    CHECK_OK(omm_tokenizer_open(&spm, &gguf));
+    omm_gguf_close(&gguf);
+    return spm;
+}
+
 void test_base_open(omm_model *model, omm_tokenizer **tokenizer) {
     char path[512];
     omm_gguf gguf;

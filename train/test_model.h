@@ -20,6 +20,8 @@
 void test_path(char out[512], const char *relative);
 
 void test_tokenizer_open(omm_tokenizer **out);
+/* One of SentencePiece, which begins a text with BOS and a space; NULL, and said, where the test data lack it. */
+omm_tokenizer *test_spm_open(void);
 void test_base_open(omm_model *model, omm_tokenizer **tokenizer);
 /* Weights of `format` (OMM_FORMAT_F32, F16, Q8_0, Q4_K). */
 void test_synth_open(omm_model *model, omm_format format);

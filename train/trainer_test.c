@@ -151,6 +151,22 @@ static void one_step_more(omm_trainer *t, const omm_buf *sound, size_t step_at) 
     omm_buf_fini(&bytes);
 }
 
+/* Whole, and a number longer or shorter than what it says it holds. */
+static void other_size(omm_trainer *t, const omm_buf *sound) {
+    for (size_t i = 0; i < 2; i++) {
+        omm_buf bytes;
+        omm_buf_init(&bytes, 64 << 20);
+        CHECK_OK(omm_buf_append(&bytes, sound->data, sound->size - sizeof(omm_digest)));
+        if (i == 0)
+            CHECK_OK(omm_buf_put_u32(&bytes, 0));
+        else
+            bytes.size -= 4;
+        CHECK_OK(omm_hash_seal(&bytes, 0));
+        CHECK_ERR(omm_trainer_resume(t, omm_buf_view(&bytes)), OMM_ERR_SIZE);
+        omm_buf_fini(&bytes);
+    }
+}
+
 /* checkpoint.c has the layout: the counts of its head, and a number in every part of its floats. */
 static void contradictions(rig *r) {
     omm_trainer *t = open_trainer(r);
@@ -165,6 +181,7 @@ static void contradictions(rig *r) {
     const size_t parts[] = {t->lora.value_count, t->core.c.value_count, t->state.m, t->state.v};
     CHECK_EQ(omm_get_u32(saved.data + step_at), t->step);
     one_step_more(t, &saved, step_at);
+    other_size(t, &saved);
     contradicts(t, &saved, step_at + 4 + 3 * sizeof(uint64_t), (uint32_t)t->lora.value_count + 1,
                 "contradicts itself");
     for (size_t i = 0, at = values_at; i < 4; at += parts[i++] * sizeof(float)) {

@@ -8,6 +8,7 @@
 
 static uint32_t wrap_seq_max = 512; /* of the recipe of the next run; its default */
 static unsigned wrap_evaluations;
+static void (*wrap_during)(const omm_eval_options *options); /* called in each; NULL: nothing is */
 
 omm_err __real_omm_evaluate(omm_eval_item *items, const struct omm_model *model,
                             const struct omm_lora *adapter, const omm_dataset *data,
@@ -21,6 +22,7 @@ omm_err __wrap_omm_evaluate(omm_eval_item *items, const struct omm_model *model,
                             const struct omm_compute *compute, const omm_eval_options *options) {
     CHECK_EQ(options->rope_positions, wrap_seq_max);
     wrap_evaluations++;
+    if (wrap_during) wrap_during(options);
     return __real_omm_evaluate(items, model, adapter, data, compute, options);
 }
 
