@@ -51,13 +51,16 @@ static void rig_close(rig *r) {
     omm_model_fini(&r->model);
 }
 
-/* Every second one is greedy; half of each kind repeats itself less. */
+/* Every second one is greedy; half of each kind repeats itself less; a third has biases. */
 static omm_sampler sampler_of(size_t i) {
+    static const omm_bias biases[] = {{2, 3.0f}, {5, -100.0f}};
     const omm_seed seed = omm_seed_from_u64(i);
     omm_sampler s = omm_sampler_default();
     s.temperature = i % 2 ? 0.0f : 2.0f;
     s.top_p = i % 2 ? 1.0f : 0.95f;
     s.rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0);
+    s.biases = biases;
+    s.bias_count = i % 3 == 1 ? 2 : 0;
     if (i % 4 < 2) return s;
     s.frequency_penalty = 0.9f;
     s.presence_penalty = 0.4f;

@@ -1,5 +1,6 @@
-/* penalise.c - penalties on tokens that were said before: see sample.h.  A table of those tokens, as large as what was said
- * and not as the vocabulary; each is changed once, by what is known of it alone, so their order is of no matter. */
+/* penalise.c - biases, and penalties on tokens that were said before: see sample.h.  A table of those tokens, as large as what
+ * was said and is biased and not as the vocabulary; each is changed once, by what is known of it alone, so their order is of
+ * no matter. */
 #include "omm/mem.h"
 #include "omm/sample.h"
 
@@ -8,6 +9,7 @@
 struct omm_said {
     uint32_t id, count; /* generated so often */
     float was;          /* its logit */
+    float bias;
     bool used;
     bool recent; /* repeat_penalty sees it */
 };
@@ -21,7 +23,7 @@ static bool discounts(const omm_sampler *s) {
 }
 
 bool omm_sampler_penalises(const omm_sampler *s) {
-    return repeats(s) || discounts(s);
+    return repeats(s) || discounts(s) || s->bias_count > 0;
 }
 
 static float bounded(float x) {
@@ -29,7 +31,7 @@ static float bounded(float x) {
 }
 
 static float penalised(const omm_sampler *s, const struct omm_said *e) {
-    float x = e->was;
+    float x = e->bias != 0.0f ? bounded(e->was + e->bias) : e->was;
     if (e->recent) x = bounded(x > 0.0f ? x / s->repeat_penalty : x * s->repeat_penalty);
     if (e->count == 0) return x;
     x = bounded(x - s->frequency_penalty * (float)e->count);
@@ -42,6 +44,13 @@ static struct omm_said *entry_of(const omm_penalised *p, uint32_t id) {
     size_t at = (mixed ^ mixed >> 15) & p->mask;
     while (p->said[at].used && p->said[at].id != id) at = (at + 1) & p->mask;
     return &p->said[at];
+}
+
+static struct omm_said *take(const omm_penalised *p, uint32_t id) {
+    struct omm_said *e = entry_of(p, id);
+    e->used = true;
+    e->id = id;
+    return e;
 }
 
 /* At least half of it stays free. */
@@ -62,14 +71,16 @@ omm_err omm_penalise(omm_penalised *p, float *logits, uint32_t vocab, const omm_
     const size_t generated = discounts(s) ? h->prompt_count : h->count;
     const size_t from = recent < generated ? recent : generated;
     OMM_ASSERT(h->prompt_count <= h->count);
-    OMM_TRY(open_table(p, h->count - from));
+    OMM_TRY(open_table(p, h->count - from + s->bias_count));
     for (size_t i = from; i < h->count; i++) {
         OMM_ASSERT(h->ids[i] < vocab);
-        struct omm_said *e = entry_of(p, h->ids[i]);
-        e->used = true;
-        e->id = h->ids[i];
+        struct omm_said *e = take(p, h->ids[i]);
         e->recent = i >= recent; /* its latest place says it */
         e->count += i >= generated;
+    }
+    for (uint32_t i = 0; i < s->bias_count; i++) {
+        OMM_ASSERT(s->biases[i].id < vocab);
+        take(p, s->biases[i].id)->bias = s->biases[i].bias;
     }
     for (size_t i = 0; i <= p->mask; i++) {
         struct omm_said *e = &p->said[i];

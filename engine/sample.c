@@ -16,6 +16,20 @@ static omm_err check_penalty(const char *name, float value) {
                      (double)-OMM_PENALTY_MAX, (double)OMM_PENALTY_MAX);
 }
 
+static omm_err check_biases(const omm_sampler *s) {
+    if (s->bias_count > OMM_BIASES_MAX)
+        return omm_raise(OMM_ERR_CONFIG, "%u biases: at most %u", s->bias_count, OMM_BIASES_MAX);
+    for (uint32_t i = 0; i < s->bias_count; i++) {
+        const omm_bias *b = &s->biases[i];
+        if (i > 0 && b->id <= s->biases[i - 1].id)
+            return omm_raise(OMM_ERR_CONFIG, "bias of token %u: not in ascending order", b->id);
+        if (!(b->bias >= -OMM_BIAS_MAX && b->bias <= OMM_BIAS_MAX))
+            return omm_raise(OMM_ERR_CONFIG, "bias %g of token %u: must be %g to %g",
+                             (double)b->bias, b->id, (double)-OMM_BIAS_MAX, (double)OMM_BIAS_MAX);
+    }
+    return OMM_OK;
+}
+
 omm_err omm_sampler_check(const omm_sampler *sampler) {
     if (!(sampler->temperature >= 0.0f && sampler->temperature <= 100.0f))
         return omm_raise(OMM_ERR_CONFIG, "temperature %g: must be 0 to 100",
@@ -32,7 +46,7 @@ omm_err omm_sampler_check(const omm_sampler *sampler) {
         return omm_raise(OMM_ERR_CONFIG, "repeat-penalty %g: must be %g to %g",
                          (double)sampler->repeat_penalty, (double)OMM_REPEAT_PENALTY_MIN,
                          (double)OMM_REPEAT_PENALTY_MAX);
-    return OMM_OK;
+    return check_biases(sampler);
 }
 
 uint32_t omm_argmax(const float *logits, uint32_t vocab) {

@@ -252,6 +252,58 @@ static void penalties_are_drawn(void) {
     CHECK(others > 20);
 }
 
+/* Added before the penalties, to tokens that were said and others; taken back to the bit. */
+static void biases_by_hand(void) {
+    static const omm_bias biases[] = {{1, 3.0f}, {3, -100.0f}, {5, -7.5f}, {6, 0.0f}};
+    const omm_history h = {s_said, 8, 3}, nothing_said = {NULL, 5, 2};
+    omm_sampler s = penalising(0.5f, 0.25f, 2.0f, 64);
+    omm_penalised was = {0};
+    float logits[7];
+    uint32_t id = 9;
+    s.biases = biases;
+    s.bias_count = 4;
+    CHECK_OK(omm_sampler_check(&s));
+    memcpy(logits, s_before, sizeof logits);
+    CHECK_OK(omm_penalise(&was, logits, 7, &s, &h));
+    /* 0: 4 / 2; 1: (-2 + 3) / 2; 2: 1 / 2 - 0.5 - 0.25; 3: (3 - 100) * 2 - 3 * 0.5 - 0.25; 4: -0.5 * 2 - 0.75; 5: 8 - 7.5 */
+    CHECK(same(logits, (const float[7]){2.0f, 0.5f, -0.25f, -195.75f, -1.75f, 0.5f, 0.0f}, 7));
+    omm_penalise_undo(&was, logits);
+    CHECK(same(logits, s_before, 7));
+    s = omm_sampler_default(); /* without penalties nobody looks at what was said */
+    CHECK(!omm_sampler_penalises(&s));
+    s.biases = biases;
+    s.bias_count = 3;
+    CHECK(omm_sampler_penalises(&s));
+    CHECK_OK(omm_sample_within(&id, &s, NULL, &nothing_said, logits, 7));
+    CHECK_EQ(id, 0); /* 5 has 0.5 */
+    CHECK(same(logits, s_before, 7));
+}
+
+static void biases_refused(void) {
+    static const omm_bias turned[] = {{2, 1.0f}, {1, 1.0f}}, twice[] = {{2, 1.0f}, {2, 1.0f}};
+    static const float bad[] = {100.5f, -101.0f, NAN, INFINITY};
+    static omm_bias many[OMM_BIASES_MAX + 1];
+    omm_sampler s = omm_sampler_default();
+    s.bias_count = 2;
+    s.biases = turned;
+    CHECK_ERR(omm_sampler_check(&s), OMM_ERR_CONFIG);
+    s.biases = twice;
+    CHECK_ERR(omm_sampler_check(&s), OMM_ERR_CONFIG);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const omm_bias one = {7, bad[i]};
+        s.biases = &one;
+        s.bias_count = 1;
+        CHECK_ERR(omm_sampler_check(&s), OMM_ERR_CONFIG);
+        CHECK(strstr(omm_err_sentence(), "of token 7: must be -100 to 100"));
+    }
+    for (uint32_t i = 0; i <= OMM_BIASES_MAX; i++) many[i].id = i;
+    s.biases = many;
+    s.bias_count = OMM_BIASES_MAX;
+    CHECK_OK(omm_sampler_check(&s));
+    s.bias_count++;
+    CHECK_ERR(omm_sampler_check(&s), OMM_ERR_CONFIG);
+}
+
 static void penalties_refused(void) {
     static const float bad[][3] = {{2.1f, 0, 1}, {-2.1f, 0, 1},     {NAN, 0, 1},
                                    {0, 3, 1},    {0, -INFINITY, 1}, {0, 0, 0},
@@ -334,6 +386,8 @@ int main(void) {
     penalties_by_counting();
     penalties_are_drawn();
     penalties_refused();
+    biases_by_hand();
+    biases_refused();
     /* Probabilities 0.5, 0.25, 0.125, 0.0625 twice, in mixed order. */
     const float ln2 = 0.6931472f;
     const float logits[5] = {-3 * ln2, -1 * ln2, -4 * ln2, -2 * ln2, -4 * ln2};

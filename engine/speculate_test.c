@@ -32,6 +32,7 @@ static void model_open(omm_model *model, const tiny_options *options) {
 }
 
 static omm_sampler sampler(float temperature, uint64_t number) {
+    static const omm_bias biases[] = {{3, 4.0f}, {17, -100.0f}, {40, 2.5f}};
     const omm_seed seed = omm_seed_from_u64(number);
     return (omm_sampler){.temperature = temperature,
                          .top_k = number % 3 ? 0 : 5,
@@ -43,6 +44,8 @@ static omm_sampler sampler(float temperature, uint64_t number) {
                          .presence_penalty = number % 6 < 3 ? 0.0f : 1.5f,
                          .repeat_penalty = number % 3 == 1 ? 1.4f : 1.0f,
                          .repeat_last = number % 2 ? OMM_REPEAT_LAST_ALL : 7,
+                         .biases = biases,
+                         .bias_count = number % 5 == 2 ? 3 : 0,
                          .rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0)};
 }
 

@@ -20,7 +20,6 @@ static const neutral s_neutrals[] = {
     {"prompt_cache_options", CHAT, NULL},
     {"moderation", CHAT, ""},
     {"prediction", CHAT, NULL}, /* a guess at the text, for speed */
-    {"logit_bias", BOTH, "{}, []"},
     {"suffix", TEXT, "\"\""},
     {"modalities", CHAT, "[\"text\"]"},
     {"verbosity", CHAT, "\"medium\""},

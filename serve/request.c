@@ -167,6 +167,49 @@ static bool take_repetition(reader *r, const char *name, const json_t *value) {
     return take_repeat(r, name, value);
 }
 
+/* A token's id as a member's name; false: it is none, or written otherwise. */
+static bool read_id(uint32_t *out, const char *text, uint32_t vocab) {
+    uint64_t id = 0;
+    if (text[0] == '0' && text[1] != '\0') return false;
+    for (const char *c = text; *c; c++) {
+        if (*c < '0' || *c > '9' || id >= vocab) return false;
+        id = 10 * id + (uint64_t)(*c - '0');
+    }
+    *out = (uint32_t)id;
+    return text[0] != '\0' && id < vocab;
+}
+
+static int by_id(const void *a, const void *b) {
+    const omm_bias *x = a, *y = b;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static bool take_bias(reader *r, const char *name, const json_t *value) {
+    omm_sampler *s = &r->out->sampler;
+    const size_t count = json_object_size(value);
+    const uint32_t vocab = r->o->model->dims.vocab;
+    const char *key = NULL;
+    json_t *bias = NULL;
+    if (json_is_array(value) && json_array_size(value) == 0) return true;
+    if (!json_is_object(value) || count > OMM_BIASES_MAX)
+        return refuse(r, name, "%s: accepted is {\"TOKEN ID\": BIAS, ...} of at most %u tokens",
+                      name, OMM_BIASES_MAX);
+    if (count == 0) return true;
+    r->out->biases = omm_alloc(count, sizeof *r->out->biases);
+    if (!r->out->biases) return refuse_err(r, name, omm_raise(OMM_ERR_NOMEM, "%zu biases", count));
+    json_object_foreach(json_object_get(r->root, name), key, bias) {
+        omm_bias *to = &r->out->biases[s->bias_count];
+        if (!read_id(&to->id, key, vocab))
+            return refuse(r, name, "%s: %.20s is no token; accepted are ids from 0 to %u", name,
+                          key, vocab - 1);
+        if (!read_within(r, name, &to->bias, bias, -OMM_BIAS_MAX, OMM_BIAS_MAX)) return false;
+        s->bias_count++;
+    }
+    qsort(r->out->biases, count, sizeof *r->out->biases, by_id);
+    s->biases = r->out->biases;
+    return true;
+}
+
 static bool take_seed(reader *r, const char *name, const json_t *value) {
     json_int_t v = 0;
     if (is_minus_one(value)) return true; /* one that is drawn */
@@ -697,6 +740,7 @@ static const struct member {
     {"repeat_penalty", BOTH, take_repeat},
     {"repeat_last_n", BOTH, take_repeat_last},
     {"repetition_penalty", BOTH, take_repetition},
+    {"logit_bias", BOTH, take_bias},
     {"response_format", CHAT, take_format},
     {"reasoning_effort", CHAT, take_effort},
     {"chat_template_kwargs", CHAT, take_template_kwargs},
@@ -880,6 +924,7 @@ void request_fini(request *r) {
         omm_tokens_fini(&r->prompts[i]);
         omm_buf_fini(&r->echoes[i]);
     }
+    omm_free(r->biases);
     omm_grammar_close(r->grammar);
     omm_buf_fini(&r->stop_bytes);
     omm_buf_fini(&r->begun);

@@ -31,6 +31,7 @@ typedef struct request {
     const omm_adapter *adapters[OMM_ADAPTERS_MAX];
     size_t adapter_count;
     omm_sampler sampler; /* its rng: of the first text; others take their number as lane */
+    omm_bias *biases;    /* the sampler's (logit_bias), or NULL */
     uint64_t seed;
     uint32_t tokens_max; /* 0: as many as the context has room for */
     bool draws_none;     /* the prompt alone, echoed (max_tokens 0); tokens_max is 1 then */

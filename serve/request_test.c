@@ -110,7 +110,18 @@ static const refusal s_refusals[] = {
      "repetition_penalty", "repetition_penalty: repeat_penalty says it already"},
     {true, "{" TURN ", \"repeat_last_n\": 9, \"repetition_penalty\": 1.1}", 400,
      "repetition_penalty", "repetition_penalty: repeat_last_n says it already"},
-    {true, "{" TURN ", \"logit_bias\": {\"1\": 2}}", 400, "logit_bias", "not supported"},
+    {true, "{" TURN ", \"logit_bias\": {\"1\": 100.5}}", 400, "logit_bias",
+     "logit_bias: accepted are numbers from -100 to 100"},
+    {true, "{" TURN ", \"logit_bias\": {\"1\": false}}", 400, "logit_bias", "numbers from -100"},
+    {true, "{" TURN ", \"logit_bias\": {\"01\": 1}}", 400, "logit_bias",
+     "logit_bias: 01 is no token; accepted are ids from 0 to "},
+    {true, "{" TURN ", \"logit_bias\": {\"Hello\": 1}}", 400, "logit_bias", "Hello is no token"},
+    {true, "{" TURN ", \"logit_bias\": {\"\": 1}}", 400, "logit_bias", ":  is no token"},
+    {true, "{" TURN ", \"logit_bias\": {\"-1\": 1}}", 400, "logit_bias", "-1 is no token"},
+    {true, "{" TURN ", \"logit_bias\": {\"18446744073709551617\": 1}}", 400, "logit_bias",
+     "is no token"},
+    {true, "{" TURN ", \"logit_bias\": [[1, 1]]}", 400, "logit_bias",
+     "accepted is {\"TOKEN ID\": BIAS, ...} of at most 1024 tokens"},
     {true, "{" TURN ", \"response_format\": {\"type\": \"yaml\"}}", 400, "response_format",
      "{\"type\": \"text\"}, {\"type\": \"json_object\"}, {\"type\": \"json_object\", "},
     {true, "{" TURN ", \"response_format\": \"json_object\"}", 400, "response_format",
@@ -224,18 +235,20 @@ static const refusal s_refusals[] = {
      "logprobs: 210840 of them in one answer; at most 65536"},
 };
 
-static void test_refused(const served *s) {
+static void refuses(const served *s, const refusal *r) {
     fault why;
-    for (size_t i = 0; i < sizeof s_refusals / sizeof s_refusals[0]; i++) {
-        const refusal *r = &s_refusals[i];
-        const bool ok = reads(s, &why, r->is_chat, r->body);
-        request_fini(s_request);
-        const bool same = (!r->param && !why.param) ||
-                          (r->param && why.param && strcmp(r->param, why.param) == 0);
-        if (!ok && why.status == r->status && same && strstr(why.message, r->words)) continue;
-        fprintf(stderr, "%s\ngot %u %s: %s\n", r->body, why.status, why.param, why.message);
-        exit(1);
-    }
+    const bool ok = reads(s, &why, r->is_chat, r->body);
+    request_fini(s_request);
+    const bool same =
+        (!r->param && !why.param) || (r->param && why.param && strcmp(r->param, why.param) == 0);
+    if (!ok && why.status == r->status && same && strstr(why.message, r->words)) return;
+    fprintf(stderr, "%s\ngot %u %s: %s\n", r->body, why.status, why.param, why.message);
+    exit(1);
+}
+
+static void test_refused(const served *s) {
+    for (size_t i = 0; i < sizeof s_refusals / sizeof s_refusals[0]; i++)
+        refuses(s, &s_refusals[i]);
 }
 
 static void accepts(const served *s, bool is_chat, const char *body) {
@@ -399,6 +412,31 @@ static void test_best_of(const served *s) {
 }
 
 /* Those of a request are its own; what it does not say is the server's. */
+static void test_biases(const served *s) {
+    const omm_sampler *got = &s_request->sampler;
+    const uint32_t last = s->options.model->dims.vocab - 1;
+    char body[256];
+    for (int i = 0; i < 3; i++) {
+        static const char *const none[] = {"null", "{}", "[]"};
+        snprintf(body, sizeof body, "{" TURN ", \"logit_bias\": %s}", none[i]);
+        accepts(s, true, body);
+        CHECK(got->bias_count == 0 && !omm_sampler_penalises(got));
+        request_fini(s_request);
+    }
+    snprintf(body, sizeof body,
+             "{" TURN ", \"logit_bias\": {\"%u\": -100, \"0\": 100, \"7\": 0.5}}", last);
+    accepts(s, true, body);
+    CHECK_EQ(got->bias_count, 3);
+    CHECK(got->biases[0].id == 0 && got->biases[1].id == 7 && got->biases[2].id == last);
+    CHECK(got->biases[0].bias == 100.0f && got->biases[1].bias == 0.5f);
+    CHECK(got->biases[2].bias == -100.0f);
+    CHECK_OK(omm_sampler_check(got));
+    request_fini(s_request);
+    snprintf(body, sizeof body, "{" TURN ", \"logit_bias\": {\"%u\": 1}}", last + 1);
+    refuses(s,
+            &(refusal){true, body, 400, "logit_bias", "is no token; accepted are ids from 0 to"});
+}
+
 static void test_penalties(const served *s) {
     const omm_sampler *got = &s_request->sampler;
     served of = *s;
@@ -449,7 +487,6 @@ static const struct {
     {true, "moderation", "null", "{\"model\": \"x\"}"},
     {true, "cache_prompt", "false", NULL},
     {true, "verbosity", "\"medium\"", "\"low\""},
-    {true, "logit_bias", "{}", "{\"5\": 1}"},
     {true, "best_of", "1", "2"},
     {true, "modalities", "[\"text\"]", "[\"text\", \"audio\"]"},
     {true, "functions", "[]", "[{\"name\": \"a\"}]"},
@@ -908,9 +945,9 @@ static void test_beside(const served *s) {
 
 static void test_memory(const served *s) {
     fault why;
-    static const char *const bodies[3] = {"{" TURN ", " TOOLS ", \"stop\": \"x\"}",
-                                          "{" TURN ", " SCHEMA("") ", \"stop\": \"x\"}",
-                                          "{" TURN ", " TOOLS ", " SCHEMA("") "}"};
+    static const char *const bodies[3] = {
+        "{" TURN ", " TOOLS ", \"stop\": \"x\", \"logit_bias\": {\"1\": 1}}",
+        "{" TURN ", " SCHEMA("") ", \"stop\": \"x\"}", "{" TURN ", " TOOLS ", " SCHEMA("") "}"};
     for (size_t n = 3; n < 240; n++) { /* each of all bodies */
         omm_mem_fail_nth(n / 3);
         const bool ok = reads(s, &why, true, bodies[n % 3]);
@@ -934,6 +971,7 @@ int main(void) {
     test_halves(&s);
     test_best_of(&s);
     test_penalties(&s);
+    test_biases(&s);
     test_neutral(&s);
     test_thinking(&s);
     test_formats(&s);

@@ -197,6 +197,13 @@ def test_penalties(folder):
         c.request("POST", "/v1/completions", json.dumps({**bodies[1], "stream": True}), {"Content-Type": "application/json"})
         parts = [json.loads(line)["choices"][0]["text"] for line in stream_lines(c.getresponse()) if line != "[DONE]"]
     check("".join(parts) == want[1], parts, want)
+    plain = {"prompt": "Once upon a time", "temperature": 0, "max_tokens": 4, "logprobs": 0}
+    drawn = server.ask("/v1/completions", plain)["choices"][0]["logprobs"]
+    one = server.ask("/v1/completions", {"prompt": [70], "echo": True, "max_tokens": 0})["choices"][0]["text"]
+    for bias, same in (100, [one] * 4), (-100, drawn["tokens"]), (0, drawn["tokens"]):
+        got = server.ask("/v1/completions", {**plain, "logit_bias": {"70": bias}})["choices"][0]["logprobs"]
+        check(one not in drawn["tokens"] and got["tokens"] == same, bias, got, drawn)
+        check(bias == 100 or got == drawn, "log probabilities are those without a bias", got, drawn)
     for name, value in ("frequency_penalty", 2.5), ("presence_penalty", "much"), ("repeat_penalty", 0), ("repeat_last_n", -2), ("repetition_penalty", 0):
         error = server.ask("/v1/completions", {**bodies[0], name: value}, 400)["error"]
         check(error["param"] == name and error["message"].startswith(f"{name}: accepted are"), error)

@@ -1,6 +1,6 @@
-/* sample.h - choosing the next token: penalties on what was said before, then the draw.
+/* sample.h - choosing the next token: biases, penalties on what was said before, then the draw.
  *
- *   logits --penalties(history)--> logits --top_k, temperature, top_p, min_p--> id
+ *   logits --biases, penalties(history)--> logits --top_k, temperature, top_p, min_p--> id
  *
  * All depends on the arguments alone: a text that is proposed and checked, or drawn beside others, is the same one.
  *
@@ -22,6 +22,14 @@
 #define OMM_REPEAT_PENALTY_MAX 100.0f
 #define OMM_REPEAT_LAST_DEFAULT 64u
 #define OMM_REPEAT_LAST_ALL UINT32_MAX
+#define OMM_BIAS_MAX 100.0f /* either way: as OpenAI's API has it */
+#define OMM_BIASES_MAX 1024u
+
+/* Added to the logit of one token; the largest either way leave it no chance, or the others none. */
+typedef struct omm_bias {
+    uint32_t id;
+    float bias;
+} omm_bias;
 
 typedef struct omm_sampler {
     float temperature;       /* 0: greedy */
@@ -33,11 +41,15 @@ typedef struct omm_sampler {
     float presence_penalty;  /* the same */
     float repeat_penalty;    /* 1: off; OMM_REPEAT_PENALTY_MIN .. OMM_REPEAT_PENALTY_MAX */
     uint32_t repeat_last;    /* tokens that repeat_penalty looks back at; 0: none, it is off */
+    const omm_bias
+        *biases; /* [bias_count] ascending by id, borrowed; each id under the vocabulary */
+    uint32_t bias_count;
 } omm_sampler;
 
 /* Greedy, without a penalty; repeat_last is OMM_REPEAT_LAST_DEFAULT for who sets the penalty alone. */
 omm_sampler omm_sampler_default(void);
-/* Errors: CONFIG (a value that is not in its range, or no number; repeat_penalty only where it looks back). */
+/* Errors: CONFIG (a value that is not in its range, or no number; repeat_penalty only where it looks back; biases out of
+ * order, or more than OMM_BIASES_MAX). */
 OMM_CHECKED omm_err omm_sampler_check(const omm_sampler *sampler);
 
 /* ---- what was said before -------------------------------------------------------------------- */
@@ -50,19 +62,20 @@ typedef struct omm_history {
     size_t prompt_count; /* of them, not generated in this answer; <= count */
 } omm_history;
 
-/* Has it a penalty that changes a logit? */
+/* Has it a bias, or a penalty that changes a logit? */
 bool omm_sampler_penalises(const omm_sampler *sampler);
-/* What the logits were, of tokens that were penalised; zeroed: none. */
+/* What the logits were, of tokens that were biased or penalised; zeroed: none. */
 typedef struct omm_penalised {
     struct omm_said *said; /* [mask + 1], NULL: none */
     size_t mask;
 } omm_penalised;
 
-/* Change logits[vocab] by the penalties, in f32 and in this order, for each id by itself:
+/* Change logits[vocab] by biases and penalties, in f32 and in this order, for each id by itself:
+ *   its bias b: x + b
  *   repeat_penalty p, if the id is among the last repeat_last of the history, prompt included: x > 0 ? x / p : x * p
  *   frequency_penalty f, for an id that was generated n times, n > 0: x - f * n
  *   presence_penalty q, for such an id: x - q
- * A logit beyond f32 is the largest there is.  Costs what was said, whatever the vocabulary.  To be undone.
+ * A logit beyond f32 is the largest there is.  Costs what was said and is biased, whatever the vocabulary.  To be undone.
  * Errors: NOMEM; then nothing has changed.
  * Source: Keskar et al. 2019, "CTRL" (repeat_penalty; its sign as in transformers and llama.cpp); OpenAI's API reference. */
 OMM_CHECKED omm_err omm_penalise(omm_penalised *was, float *logits, uint32_t vocab,
