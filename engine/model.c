@@ -204,7 +204,7 @@ static void layer_fini(omm_layer *layer) {
 
 static bool in_graph(const omm_model *model, const arch *a, const char *name) {
     char want[32];
-    if (arch_has_tensor(a, name)) return true;
+    if (arch_has_tensor(a, model->dims.rope_scaling, name)) return true;
     const char *dot = strncmp(name, "blk.", 4) == 0 ? strchr(name + 4, '.') : NULL;
     if (!dot) return false;
     for (uint32_t i = 0; i < model->dims.layers; i++) {
@@ -215,13 +215,19 @@ static bool in_graph(const omm_model *model, const arch *a, const char *name) {
     return false;
 }
 
-/* A tensor that the graph would not use (a bias, an expert) means a wrong result. */
+static omm_err refuse_tensor(const char *name, const omm_model *model, const arch *a) {
+    const bool of_rope = strncmp(name, "rope_", 5) == 0;
+    return omm_raise(OMM_ERR_UNSUPPORTED,
+                     "tensor '%s' has no place in the '%s' graph as it is supported here%s%s", name,
+                     a->name, of_rope ? " with rope scaling " : "",
+                     of_rope ? model_scaling_name(model->dims.rope_scaling) : "");
+}
+
+/* A tensor that the graph would not use (a bias, an expert, factors of another rope) means a wrong result. */
 static omm_err refuse_extra(const omm_model *model, const arch *a, const omm_gguf *gguf) {
     for (size_t i = 0; i < gguf->tensor_count; i++)
         if (!in_graph(model, a, gguf->tensors[i].name))
-            return omm_raise(OMM_ERR_UNSUPPORTED,
-                             "tensor '%s' has no place in the '%s' graph as it is supported here",
-                             gguf->tensors[i].name, a->name);
+            return refuse_tensor(gguf->tensors[i].name, model, a);
     return OMM_OK;
 }
 
