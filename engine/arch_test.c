@@ -683,11 +683,14 @@ static void factors_are_positive(const tiny_arch *arch, const char *name) {
     CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
     const omm_gguf_tensor *t = omm_gguf_find_tensor(&gguf, name);
     CHECK(t != NULL);
-    uint8_t *last = file.data + (t->data.data - file.data) + t->data.size - sizeof(float);
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        omm_put_f32(last, bad[i]);
+    uint8_t *first = file.data + (t->data.data - file.data);
+    uint8_t *const ends[] = {first + t->data.size - sizeof(float), first};
+    for (size_t i = 0; i < 2 * (sizeof bad / sizeof *bad); i++) {
+        const float was = omm_get_f32(ends[i % 2]);
+        omm_put_f32(ends[i % 2], bad[i / 2]);
         CHECK_ERR(omm_model_load(&model, &gguf), OMM_ERR_NUMERIC);
         CHECK(strstr(omm_err_sentence(), name) != NULL);
+        omm_put_f32(ends[i % 2], was);
     }
     omm_gguf_close(&gguf);
     omm_buf_fini(&file);

@@ -205,12 +205,9 @@ static void layer_fini(omm_layer *layer) {
 static bool in_graph(const omm_model *model, const arch *a, const char *name) {
     char want[32];
     if (arch_has_tensor(a, model->dims.rope_scaling, name)) return true;
-    const char *dot = strncmp(name, "blk.", 4) == 0 ? strchr(name + 4, '.') : NULL;
-    if (!dot) return false;
     for (uint32_t i = 0; i < model->dims.layers; i++) {
-        int n = snprintf(want, sizeof want, "blk.%u.", i);
-        if (n == dot - name + 1 && strncmp(name, want, (size_t)n) == 0)
-            return arch_has_layer_tensor(a, dot + 1);
+        const int n = snprintf(want, sizeof want, "blk.%u.", i);
+        if (strncmp(name, want, (size_t)n) == 0) return arch_has_layer_tensor(a, name + n);
     }
     return false;
 }

@@ -221,14 +221,20 @@ static void test_mix(void) {
 static void test_real_shape(void) {
     omm_gguf g;
     omm_synth_report r;
-    const omm_synth_options o = {.shape = "smollm2-135m", .type = "Q4_0", .seed = 1, .layers = 1};
+    const omm_synth_options o = {.shape = "smollm2-135m", .type = "Q4_K", .seed = 1, .layers = 1};
     CHECK_OK(omm_synth_write(s_path, &o, NULL, &r));
     CHECK_EQ(r.parameters,
              49152 * 576 + 576 + (2 * 576 + 2 * 576 * 192 + 2 * 576 * 576 + 3 * 576 * 1536));
     CHECK_OK(omm_gguf_open(&g, s_path));
     CHECK_EQ(g.view.size, r.bytes);
     CHECK_EQ(g.tensor_count, r.tensors);
-    CHECK_EQ(r.fallbacks, 0);
+    CHECK_EQ(r.fallbacks, 7); /* all but ffn_down have 576 columns */
+    const omm_gguf_tensor *t = omm_gguf_find_tensor(&g, "token_embd.weight");
+    CHECK(t && t->type == OMM_GGML_Q8_0);
+    const size_t row = (size_t)576 / 32 * 34,
+                 piece = ((size_t)8 << 20) / row * row; /* drawn at once */
+    CHECK(t->data.size > 2 * piece);
+    CHECK(!same_bytes(t->data.data, t->data.data + piece, row));
     omm_gguf_close(&g);
 }
 
