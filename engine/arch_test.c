@@ -696,6 +696,40 @@ static void factors_are_positive(const tiny_arch *arch, const char *name) {
     omm_buf_fini(&file);
 }
 
+/* Factors below 1 turn pairs faster: so far that no sine is known any more they are refused, by their least value there;
+ * and so is a table of more positions than the model has. */
+static void factors_turn_within_reason(void) {
+    const tiny_arch arch = {.name = "llama", .freqs = true, .context = 4096};
+    const float least = 4096.0f / (1 << 20); /* of the first pair, a radian a position */
+    omm_buf file;
+    omm_gguf gguf;
+    omm_model model;
+    omm_rope rope = {0};
+    omm_buf_init(&file, 1 << 24);
+    tiny_arch_write(&file, &arch);
+    CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
+    const omm_gguf_tensor *t = omm_gguf_find_tensor(&gguf, "rope_freqs.weight");
+    CHECK(t != NULL);
+    uint8_t *first = file.data + (t->data.data - file.data);
+    omm_put_f32(first, nextafterf(least, 0.0f));
+    CHECK_ERR(omm_model_load(&model, &gguf), OMM_ERR_NUMERIC);
+    CHECK(strstr(omm_err_sentence(), "'rope_freqs.weight': element 0 is 0.00390625: at least "
+                                     "0.00390625 for a context of 4096") != NULL);
+    omm_put_f32(first, 1e-42f);
+    CHECK_ERR(omm_model_load(&model, &gguf), OMM_ERR_NUMERIC);
+    omm_put_f32(first, least);
+    CHECK_OK(omm_model_load(&model, &gguf));
+    CHECK_OK(omm_model_rope(&rope, &model, 4096, false, false));
+    for (size_t i = 0; i < (size_t)4096 * rope.rotated; i++)
+        CHECK(fabsf(rope.cos[i]) <= 1.0f && fabsf(rope.sin[i]) <= 1.0f);
+    omm_rope_fini(&rope);
+    CHECK_ERR(omm_model_rope(&rope, &model, 4098, false, false), OMM_ERR_NUMERIC);
+    CHECK(strstr(omm_err_sentence(), "pair 0 turns by 1.04883e+06 at position 4097") != NULL);
+    omm_model_fini(&model);
+    omm_gguf_close(&gguf);
+    omm_buf_fini(&file);
+}
+
 /* Files speak of more positions than are reckoned with: what they are scaled from counts, the rest is left alone. */
 static void long_context(void) {
     const struct {
@@ -809,6 +843,7 @@ int main(void) {
     every_tensor_counts();
     nothing_is_left_over();
     vectors_of_halves();
+    factors_turn_within_reason();
     long_context();
     refusals();
     factors_are_positive(&(tiny_arch){.name = "llama", .freqs = true}, "rope_freqs.weight");

@@ -3,6 +3,7 @@
 
 #include "arch.h"
 #include "omm/gguf.h"
+#include "omm/mathd.h"
 #include "omm/mem.h"
 #include "packed_internal.h"
 
@@ -228,15 +229,27 @@ static omm_err refuse_extra(const omm_model *model, const arch *a, const omm_ggu
     return OMM_OK;
 }
 
+/* Positive, and no pair turns so far within the context that nobody knows where to. */
+static omm_err check_factor(const omm_model *model, const char *name, const double *frequency,
+                            const float *factors, uint32_t i) {
+    const double last = frequency[i] * (double)model->dims.context;
+    if (!(factors[i] > 0.0f))
+        return omm_raise(OMM_ERR_NUMERIC, "tensor '%s': element %u is not positive", name, i);
+    if (last / (double)factors[i] <= OMM_TURN_MAX) return OMM_OK;
+    return omm_raise(OMM_ERR_NUMERIC,
+                     "tensor '%s': element %u is %g: at least %g for a context of %u", name, i,
+                     (double)factors[i], last / OMM_TURN_MAX, model->dims.context);
+}
+
 static omm_err load_factors(float **out, omm_model *model, const omm_gguf *gguf, const char *name) {
+    double frequency[OMM_HEAD_DIM_MAX / 2];
     const uint32_t count = model->dims.rotated / 2;
     OMM_TRY(load_vector(model, out, gguf, name, count));
     if (model->outline) return OMM_OK;
     const float *factors = *out;
     OMM_ASSERT(factors != NULL);
-    for (uint32_t i = 0; i < count; i++)
-        if (!(factors[i] > 0.0f))
-            return omm_raise(OMM_ERR_NUMERIC, "tensor '%s': element %u is not positive", name, i);
+    omm_rope_frequencies(frequency, model->dims.rotated, model->dims.rope_base);
+    for (uint32_t i = 0; i < count; i++) OMM_TRY(check_factor(model, name, frequency, factors, i));
     return OMM_OK;
 }
 
