@@ -53,6 +53,8 @@ static void test_patterns(void) {
     CHECK_EQ(count_of("blk.3.ffn_down.weight"), 1);
     CHECK_EQ(count_of("blk.*.attn_q,blk.0.attn_k,v"), 12 + 1 + 12);
     CHECK_EQ(count_of("*down"), 12);
+    CHECK_EQ(count_of("attn_q*"), 12); /* a star of nothing */
+    CHECK_EQ(count_of("blk.2.ffn_down.weight**"), 1);
     CHECK_EQ(count_of("blk.3-5.ffn_*"), 3 * 2); /* gate and down */
     CHECK_EQ(count_of("blk.3-5.ffn_down.weight"), 3);
     CHECK_EQ(count_of("blk.3-5.*.weight"), 3 * 6);

@@ -238,6 +238,31 @@ static void test_real_shape(void) {
     omm_gguf_close(&g);
 }
 
+/* Keys that no default stands in for. */
+static void test_keys(void) {
+    static const struct {
+        const char *shape;
+        double temperature;
+        float residual, attention, embed, logit;
+    } cases[] = {{"tiny-mistral3", (double)0.1f, 1.0f, 0.125f, 1.0f, 1.0f},
+                 {"tiny-granite", 0.0, 0.22f, 0.015625f, 12.0f, 0.125f}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const omm_synth_options o = {.shape = cases[i].shape, .seed = 1, .layers = 1};
+        omm_gguf g;
+        omm_model model;
+        CHECK_OK(omm_synth_write(s_path, &o, NULL, NULL));
+        CHECK_OK(omm_gguf_open(&g, s_path));
+        CHECK_OK(omm_model_outline(&model, &g));
+        CHECK(model.dims.temperature == cases[i].temperature);
+        CHECK(model.dims.residual_scale == cases[i].residual);
+        CHECK(model.dims.attention_scale == cases[i].attention);
+        CHECK(model.dims.embed_scale == cases[i].embed);
+        CHECK(model.dims.logit_scale == cases[i].logit);
+        omm_model_fini(&model);
+        omm_gguf_close(&g);
+    }
+}
+
 static void test_refuses(void) {
     omm_synth_options o = {.shape = "llama9", .seed = 1};
     CHECK_ERR(omm_synth_write(s_path, &o, NULL, NULL), OMM_ERR_CONFIG);
@@ -281,6 +306,7 @@ int main(void) {
     test_every_shape_and_type();
     test_mix();
     test_real_shape();
+    test_keys();
     test_refuses();
     test_allocations();
     CHECK_OK(omm_dir_remove(s_root));
