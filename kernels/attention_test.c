@@ -395,6 +395,37 @@ static void nan_shows(const omm_compute *c, omm_kv_type type, float bad) {
 }
 
 /* Blocks come when they are needed, go back, are copied before a second owner writes. */
+/* Eight bits, to the byte.  About the least half: of a scale that was rounded down none leaves its range, and where it is
+ * rounded to nothing all is zero.  What is no number says so by its scale. */
+static void least_scales(const omm_compute *c) {
+    enum { WIDTH = 32 };
+    static const struct {
+        float value;
+        uint16_t scale;
+        int8_t quant;
+    } cases[] = {{1.05e-5f, 1, 127}, /* 1.39 of the least half, 176 of it */
+                 {1e-9f, 0, 0},
+                 {INFINITY, OMM_KV_SCALE_NAN, 0},
+                 {NAN, OMM_KV_SCALE_NAN, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const float x[WIDTH] = {cases[i].value, -cases[i].value};
+        const size_t plane = (size_t)WIDTH * OMM_KV_BLOCK;
+        omm_kv kv;
+        CHECK_OK(omm_kv_init(&kv, OMM_KV_Q8_0, 1, WIDTH, 1));
+        uint8_t *keys = (uint8_t *)kv.blocks[0], *values = keys + kv.values_at;
+        memset(keys, 0, omm_kv_block_bytes(OMM_KV_Q8_0, 1, WIDTH));
+        omm_kv_store(c, &kv, x, x, 1, 0);
+        CHECK_EQ((int8_t)keys[0], cases[i].quant); /* four columns of a position side by side */
+        CHECK_EQ((int8_t)keys[1], -cases[i].quant);
+        CHECK_EQ((int8_t)values[0], cases[i].quant); /* four positions of a column */
+        CHECK_EQ((int8_t)values[4], -cases[i].quant);
+        CHECK_EQ(omm_get_u16(keys + plane), cases[i].scale);
+        CHECK_EQ(omm_get_u16(values + plane), cases[i].scale);
+        for (size_t at = 2; at < plane; at++) CHECK(keys[at] == 0 && (at == 4 || values[at] == 0));
+        omm_kv_fini(&kv);
+    }
+}
+
 static void blocks(void) {
     omm_kv_pool *pool = NULL;
     omm_kv a, b;
@@ -491,6 +522,12 @@ int main(void) {
     }
     each_is_alone(&c);
     omm_compute_fini(&c);
+    for (unsigned isa = 0; isa < OMM_ISA_COUNT; isa++) {
+        if (!omm_isa_available((omm_isa)isa)) continue;
+        CHECK_OK(omm_compute_init(&c, NULL, (omm_isa)isa));
+        least_scales(&c);
+        omm_compute_fini(&c);
+    }
     blocks();
     texts_are_alone();
     cuts_of_long_caches();
