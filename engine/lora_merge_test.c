@@ -514,6 +514,10 @@ static void test_refusals(void) {
     r.one.tensors[1].rows++;
     snprintf(r.one.tensors[0].name, OMM_GGUF_NAME_MAX, "blk.7.attn_q.weight.lora_a");
     CHECK_ERR(merge(&r, OMM_ISA_SCALAR, 1, NULL), OMM_ERR_NOT_FOUND);
+    snprintf(r.one.tensors[0].name, OMM_GGUF_NAME_MAX, "blk.0.attn_q.weight.lora_a");
+    r.gguf.kvs[1].key = r.gguf.kvs[0].key; /* what no reader would take gets no name */
+    CHECK_ERR(merge(&r, OMM_ISA_SCALAR, 1, NULL), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "occurs twice") != NULL);
     CHECK_OK(omm_file_read(&file, s_path));
     CHECK_EQ(file.size, 3);
     omm_buf_fini(&file);
