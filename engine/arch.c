@@ -124,11 +124,12 @@ bool arch_has_layer_tensor(const arch *a, const char *tail) {
     return false;
 }
 
-bool arch_has_tensor(const arch *a, const char *name) {
-    static const char *const all[] = {"token_embd.weight", "output_norm.weight", "output.weight",
-                                      "rope_freqs.weight"};
+bool arch_has_tensor(const arch *a, omm_rope_scaling scaling, const char *name) {
+    static const char *const all[] = {"token_embd.weight", "output_norm.weight", "output.weight"};
+    const bool is_long = (a->parts & ARCH_LONG_ROPE) && scaling == OMM_ROPE_SCALING_LONG;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (strcmp(name, all[i]) == 0) return true;
-    return (a->parts & ARCH_LONG_ROPE) && (strcmp(name, "rope_factors_long.weight") == 0 ||
-                                           strcmp(name, "rope_factors_short.weight") == 0);
+    if (!is_long) return strcmp(name, "rope_freqs.weight") == 0;
+    return strcmp(name, "rope_factors_long.weight") == 0 ||
+           strcmp(name, "rope_factors_short.weight") == 0;
 }

@@ -52,11 +52,13 @@ typedef struct arch {
 OMM_CHECKED omm_err arch_find(const arch **out, const char *name);
 /* A layer of this architecture has the tensor "blk.N.<tail>". */
 bool arch_has_layer_tensor(const arch *a, const char *tail);
-/* The model has the tensor outside its layers. */
-bool arch_has_tensor(const arch *a, const char *name);
+/* The model has the tensor outside its layers; factors of rope that its scaling does not look at it has not. */
+bool arch_has_tensor(const arch *a, omm_rope_scaling scaling, const char *name);
 
 /* dims of a file but for the vocabulary.  Errors: as omm_model_load. */
 OMM_CHECKED omm_err model_keys_load(omm_model_dims *d, const arch *a, const omm_gguf *gguf);
+/* As rope.scaling.type has it. */
+const char *model_scaling_name(omm_rope_scaling scaling);
 /* The layer's window, 0 where it sees everything. */
 uint32_t model_layer_window(const omm_model_dims *d, uint32_t layer);
 /* Does the layer leave q and k as they are? */

@@ -484,7 +484,18 @@ static void refusals(void) {
     refused((tiny_arch){.name = "phi3", .long_factors = true, .skip = "rope_factors_short.weight"},
             OMM_ERR_NOT_FOUND, "rope_factors_short");
     refused((tiny_arch){.name = "qwen2", .long_factors = true}, OMM_ERR_UNSUPPORTED,
-            "rope_factors_long");
+            "'rope_factors_long.weight' has no place in the 'qwen2' graph as it is supported here "
+            "with rope scaling none");
+    refused((tiny_arch){.name = "phi3", .long_factors = true, .skip = "rope_factors_long.weight"},
+            OMM_ERR_UNSUPPORTED, "rope_factors_short.weight");
+    static const char *const others[] = {"none", "linear", "yarn"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        refused(
+            (tiny_arch){.name = "phi3", .long_factors = true, .scaling = others[i], .factor = 4.0f},
+            OMM_ERR_UNSUPPORTED, others[i]);
+    refused((tiny_arch){.name = "phi3", .long_factors = true, .freqs = true}, OMM_ERR_UNSUPPORTED,
+            "'rope_freqs.weight' has no place in the 'phi3' graph as it is supported here with "
+            "rope scaling longrope");
     refused((tiny_arch){.name = "smollm3", .layers = 4, .skip = "blk.3.attn_k.weight"},
             OMM_ERR_NOT_FOUND, "blk.3.attn_k.weight");
     refused((tiny_arch){.name = "smollm3", .long_factors = true}, OMM_ERR_UNSUPPORTED,
@@ -567,6 +578,100 @@ static void every_tensor_counts(void) {
     }
 }
 
+static void no_place(omm_gguf *gguf, omm_gguf_tensor *t, const char *name) {
+    omm_model model;
+    snprintf(t->name, sizeof t->name, "%s", name);
+    CHECK_ERR(omm_model_outline(&model, gguf), OMM_ERR_UNSUPPORTED);
+    CHECK(strstr(omm_err_sentence(), "has no place in the") != NULL);
+    CHECK(strstr(omm_err_sentence(), name) != NULL);
+}
+
+/* A tensor that one architecture has and another has not is refused there, and so is what only looks like one. */
+static void nothing_is_left_over(void) {
+    static const char *const archs[] = {"llama",    "qwen2",   "qwen3",    "gemma",        "gemma2",
+                                        "gemma3",   "phi3",    "smollm3",  "granite",      "olmo2",
+                                        "mistral3", "exaone4", "ernie4_5", "hunyuan-dense"};
+    static const char *const like[] = {"blk.1.attn_output.weight",   "blk.00.attn_output.weight",
+                                       "blk.0.attn_output.weight.x", "blk.0..attn_output.weight",
+                                       "blk..attn_output.weight",    "blk.attn_output.weight",
+                                       "blk.0.attn_output.weigh",    "xlk.0.attn_output.weight",
+                                       "blk.0.attn_output.bias",     "output.weight2",
+                                       "blk.0x.attn_output.weight",  "blk.0.token_embd.weight",
+                                       "blk.0.attn_rot_embd",        "enc.blk.0.attn_q.weight",
+                                       "blk.10.attn_output.weight",  "output.bias",
+                                       "blk.0.ffn_gate_inp.weight",  "blk.0.ffn_gate_exps.weight",
+                                       "blk.0.attn_sinks.weight",    "token_types.weight"};
+    enum { ARCHS = sizeof archs / sizeof *archs };
+    omm_buf files[ARCHS];
+    omm_gguf models[ARCHS];
+    for (size_t i = 0; i < ARCHS; i++) {
+        const tiny_arch arch = {.name = archs[i],
+                                .layers = 1,
+                                .untied = true,
+                                .freqs = true,
+                                .scales = {0, 0, 0, 8.0f}};
+        omm_model model;
+        CHECK_OK(load(&model, &models[i], &files[i], &arch));
+        omm_model_fini(&model);
+    }
+    for (size_t i = 0; i < ARCHS; i++) {
+        omm_gguf *own = &models[i];
+        omm_gguf_tensor *t =
+            &own->tensors[omm_gguf_find_tensor(own, "rope_freqs.weight") - own->tensors];
+        for (size_t k = 0; k < ARCHS; k++)
+            for (size_t n = 0; n < models[k].tensor_count; n++) {
+                const char *name = models[k].tensors[n].name;
+                if (!omm_gguf_find_tensor(own, name)) no_place(own, t, name);
+                snprintf(t->name, sizeof t->name, "rope_freqs.weight");
+            }
+        for (size_t n = 0; n < sizeof like / sizeof *like; n++) no_place(own, t, like[n]);
+        snprintf(t->name, sizeof t->name, "rope_freqs.weight");
+    }
+    for (size_t i = 0; i < ARCHS; i++) {
+        omm_gguf_close(&models[i]);
+        omm_buf_fini(&files[i]);
+    }
+}
+
+/* Norms and biases in halves count as those in single precision; other types, and what is not finite, are refused. */
+static void vectors_of_halves(void) {
+    const tiny_arch arch = {.name = "qwen2", .layers = 1};
+    omm_buf file;
+    omm_gguf gguf;
+    omm_model want, got;
+    size_t bytes = 0;
+    CHECK_OK(load(&want, &gguf, &file, &arch));
+    for (size_t i = 0; i < gguf.tensor_count; i++) {
+        omm_gguf_tensor *t = &gguf.tensors[i];
+        const omm_gguf_tensor keep = *t;
+        uint8_t halves[2 * 512];
+        if (t->n_dims != 1) continue;
+        bytes += 4 * (size_t)t->dims[0];
+        CHECK(t->dims[0] <= sizeof halves / 2);
+        for (size_t k = 0; k < t->dims[0]; k++)
+            omm_put_u16(halves + 2 * k, omm_f32_to_f16(omm_get_f32(t->data.data + 4 * k)));
+        t->data = omm_bytes_of(halves, 2 * (size_t)t->dims[0]);
+        t->type = OMM_GGML_BF16;
+        CHECK_ERR(omm_model_load(&got, &gguf), OMM_ERR_UNSUPPORTED);
+        CHECK(strstr(omm_err_sentence(), t->name) != NULL);
+        t->type = OMM_GGML_F16;
+        CHECK_OK(omm_model_load(&got, &gguf));
+        CHECK_EQ(got.vector_bytes, want.vector_bytes);
+        if (strcmp(t->name, "output_norm.weight") == 0)
+            for (uint32_t k = 0; k < want.dims.d_model; k++)
+                CHECK(got.output_norm[k] == omm_f16_to_f32(omm_f32_to_f16(want.output_norm[k])));
+        omm_model_fini(&got);
+        omm_put_u16(halves + t->data.size - 2, 0x7c00);
+        CHECK_ERR(omm_model_load(&got, &gguf), OMM_ERR_NUMERIC);
+        CHECK(strstr(omm_err_sentence(), t->name) != NULL);
+        *t = keep;
+    }
+    CHECK_EQ(want.vector_bytes, bytes);
+    omm_model_fini(&want);
+    omm_gguf_close(&gguf);
+    omm_buf_fini(&file);
+}
+
 /* What frequencies are divided by. */
 static void factors_are_positive(const tiny_arch *arch, const char *name) {
     static const float bad[] = {0.0f, -0.0f, -1.0f, NAN, INFINITY};
@@ -578,12 +683,49 @@ static void factors_are_positive(const tiny_arch *arch, const char *name) {
     CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
     const omm_gguf_tensor *t = omm_gguf_find_tensor(&gguf, name);
     CHECK(t != NULL);
-    uint8_t *last = file.data + (t->data.data - file.data) + t->data.size - sizeof(float);
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        omm_put_f32(last, bad[i]);
+    uint8_t *first = file.data + (t->data.data - file.data);
+    uint8_t *const ends[] = {first + t->data.size - sizeof(float), first};
+    for (size_t i = 0; i < 2 * (sizeof bad / sizeof *bad); i++) {
+        const float was = omm_get_f32(ends[i % 2]);
+        omm_put_f32(ends[i % 2], bad[i / 2]);
         CHECK_ERR(omm_model_load(&model, &gguf), OMM_ERR_NUMERIC);
         CHECK(strstr(omm_err_sentence(), name) != NULL);
+        omm_put_f32(ends[i % 2], was);
     }
+    omm_gguf_close(&gguf);
+    omm_buf_fini(&file);
+}
+
+/* Factors below 1 turn pairs faster: so far that no sine is known any more they are refused, by their least value there;
+ * and so is a table of more positions than the model has. */
+static void factors_turn_within_reason(void) {
+    const tiny_arch arch = {.name = "llama", .freqs = true, .context = 4096};
+    const float least = 4096.0f / (1 << 20); /* of the first pair, a radian a position */
+    omm_buf file;
+    omm_gguf gguf;
+    omm_model model;
+    omm_rope rope = {0};
+    omm_buf_init(&file, 1 << 24);
+    tiny_arch_write(&file, &arch);
+    CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
+    const omm_gguf_tensor *t = omm_gguf_find_tensor(&gguf, "rope_freqs.weight");
+    CHECK(t != NULL);
+    uint8_t *first = file.data + (t->data.data - file.data);
+    omm_put_f32(first, nextafterf(least, 0.0f));
+    CHECK_ERR(omm_model_load(&model, &gguf), OMM_ERR_NUMERIC);
+    CHECK(strstr(omm_err_sentence(), "'rope_freqs.weight': element 0 is 0.00390625: at least "
+                                     "0.00390625 for a context of 4096") != NULL);
+    omm_put_f32(first, 1e-42f);
+    CHECK_ERR(omm_model_load(&model, &gguf), OMM_ERR_NUMERIC);
+    omm_put_f32(first, least);
+    CHECK_OK(omm_model_load(&model, &gguf));
+    CHECK_OK(omm_model_rope(&rope, &model, 4096, false, false));
+    for (size_t i = 0; i < (size_t)4096 * rope.rotated; i++)
+        CHECK(fabsf(rope.cos[i]) <= 1.0f && fabsf(rope.sin[i]) <= 1.0f);
+    omm_rope_fini(&rope);
+    CHECK_ERR(omm_model_rope(&rope, &model, 4098, false, false), OMM_ERR_NUMERIC);
+    CHECK(strstr(omm_err_sentence(), "pair 0 turns by 1.04883e+06 at position 4097") != NULL);
+    omm_model_fini(&model);
     omm_gguf_close(&gguf);
     omm_buf_fini(&file);
 }
@@ -699,6 +841,9 @@ int main(void) {
     windows_turn_by_themselves();
     yarn_mixes();
     every_tensor_counts();
+    nothing_is_left_over();
+    vectors_of_halves();
+    factors_turn_within_reason();
     long_context();
     refusals();
     factors_are_positive(&(tiny_arch){.name = "llama", .freqs = true}, "rope_freqs.weight");

@@ -187,6 +187,23 @@ static omm_lora planned(const char *const *lists, const uint32_t *ranks, size_t 
     return lora;
 }
 
+/* Without an alpha no rank is in the scale, and blocks need no room but their own. */
+static void test_no_alpha(void) {
+    static const char *const lists[] = {"all", "k"};
+    static const uint32_t ranks[] = {4, 2};
+    omm_lora lora = planned(lists, ranks, 2);
+    omm_gguf g;
+    for (size_t i = 0; i < lora.tensor_count; i++) lora.tensors[i].scale = 1.0f;
+    lora.spec.alpha = 0.0f;
+    there_and_back(&lora);
+    omm_buf file = saved(&lora);
+    CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&file)));
+    CHECK_EQ(omm_gguf_find_tensor(&g, "blk.0.attn_qkv.weight.lora_a")->dims[1], 4 + 2 + 4);
+    omm_gguf_close(&g);
+    omm_buf_fini(&file);
+    omm_lora_fini(&lora);
+}
+
 static void test_patterns(void) {
     static const char *const lists[] = {"all", "k", "blk.1.attn_v", "blk.0.ffn_up"};
     static const uint32_t twos[] = {6, 12, 3, 24}, odd[] = {6, 12, 5, 24};
@@ -348,6 +365,38 @@ static void test_zeros(void) {
     omm_lora_fini(&lora);
 }
 
+/* Blocks that no alpha serves without rounding are left together: each part gets the whole A, and one without a value
+ * nothing. */
+static void test_unserved_blocks(void) {
+    const omm_lora_shape stacked = lora_stacked_shape(&s_phi.lora_shape);
+    const uint32_t *out = s_phi.lora_shape.d_out;
+    omm_lora lora = uniform(&stacked, 6, 6.0f, 1u << OMM_LORA_Q), back;
+    const size_t q = out[OMM_LORA_Q], k = out[OMM_LORA_K], v = out[OMM_LORA_V];
+    for (size_t i = 1; i < lora.tensor_count; i += 2)
+        for (size_t row = 0; row < q + k + v; row++)
+            for (size_t col = 0; col < 6; col++) { /* q has two columns, v the others, k none */
+                const bool has = row < q ? col < 2 : row >= q + k && col >= 2;
+                lora.values[lora.tensors[i].offset + row * 6 + col] = has ? 1.0f : 0.0f;
+            }
+    omm_buf file;
+    omm_buf_init(&file, FILE_MAX);
+    CHECK_OK(omm_lora_save(&file, &lora));
+    CHECK_OK(omm_lora_load(&back, omm_buf_view(&file), &s_phi.lora_shape));
+    CHECK_EQ(back.spec.targets, 1u << OMM_LORA_Q | 1u << OMM_LORA_V);
+    for (size_t i = 0; i < back.tensor_count; i += 2) {
+        const omm_lora_tensor *a = &back.tensors[i];
+        CHECK_EQ(a->rows, 6); /* in blocks alpha / 2 for alpha / 6: thirds of what is in B */
+        CHECK(a->scale == 1.0f);
+        for (size_t n = 0; n < (size_t)a[1].rows * 6; n++) {
+            const bool has = a->target == OMM_LORA_Q ? n % 6 < 2 : n % 6 >= 2;
+            CHECK(back.values[a[1].offset + n] == (has ? 1.0f : 0.0f));
+        }
+    }
+    omm_buf_fini(&file);
+    omm_lora_fini(&back);
+    omm_lora_fini(&lora);
+}
+
 /* ---- refusals ----------------------------------------------------------------------------------- */
 
 static void test_refusals(void) {
@@ -419,7 +468,9 @@ int main(void) {
     test_plain_file();
     test_dense();
     test_merge();
+    test_no_alpha();
     test_zeros();
+    test_unserved_blocks();
     test_refusals();
     test_allocations();
     close_model();

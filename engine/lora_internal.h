@@ -14,7 +14,7 @@ bool lora_glob(const char *pattern, size_t size, const char *text);
 static inline float lora_file_scale(float alpha, uint32_t rank) {
     return alpha == 0.0f ? 1.0f : alpha / (float)rank;
 }
-/* An alpha that gives `scale`, or, where no f32 does, one that misses by an ulp. */
+/* An alpha that gives `scale`, or, where no f32 does, the nearest to one. */
 float lora_alpha_for(float scale, uint32_t rank);
 
 /* Which layer, target and half the tensor of an adapter file means; false when none.  `stacked` says

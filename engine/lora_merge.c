@@ -12,6 +12,7 @@
 #include <string.h>
 
 enum { CHUNK_ROWS = 64, PIECES_MAX = 3 }; /* of an adapter in one tensor: q, k, v */
+enum { BLOCKS_VERSION = 2 };              /* of those that are written: omm/rows.h */
 
 /* One adapter's pair of the tensor at hand. */
 typedef struct piece {
@@ -214,13 +215,22 @@ static omm_err put_tensors(merging *g, omm_file_out *out, const omm_gguf_writer 
 
 /* ---- the file ---------------------------------------------------------------------------------- */
 
-/* Header with the base's keys; without the name of its file type where types change. */
-static omm_err make_header(omm_buf *out, omm_gguf_writer *w, const omm_lora_merge *m) {
+/* The base's keys, but for which part of it a file was; where types change, without the name of the old ones. */
+static void put_keys(omm_gguf_writer *w, const omm_lora_merge *m) {
+    static const char version[] = "general.quantization_version";
     for (size_t i = 0; i < m->base->kv_count; i++) {
         const omm_gguf_kv *kv = &m->base->kvs[i];
+        if (omm_gguf_is_split_key(kv->key)) continue;
         if (m->has_type && omm_bytes_equal(kv->key, omm_bytes_str("general.file_type"))) continue;
-        omm_gguf_put_kv(w, kv);
+        if (m->has_type && omm_bytes_equal(kv->key, omm_bytes_str(version)))
+            omm_gguf_put_u32(w, version, BLOCKS_VERSION);
+        else
+            omm_gguf_put_kv(w, kv);
     }
+}
+
+static omm_err make_header(omm_buf *out, omm_gguf_writer *w, const omm_lora_merge *m) {
+    put_keys(w, m);
     for (size_t i = 0; i < m->base->tensor_count; i++) {
         const omm_gguf_tensor *t = &m->base->tensors[i];
         const omm_ggml_type to = type_of(m, t);
@@ -269,12 +279,21 @@ static omm_err take_memory(merging *g) {
     return omm_raise(OMM_ERR_NOMEM, "no memory for %d rows of %zu columns", CHUNK_ROWS, cols);
 }
 
+/* The file as written must be one that the reader accepts, before it takes its name. */
+static omm_err check_written(const omm_file_out *out) {
+    omm_gguf g;
+    OMM_TRY(omm_gguf_open(&g, out->temporary));
+    omm_gguf_close(&g);
+    return OMM_OK;
+}
+
 static omm_err write_file(merging *g, const char *path, const omm_gguf_writer *w,
                           omm_bytes header) {
     omm_file_out out;
     OMM_TRY(omm_file_out_open(&out, path, 0644));
     omm_err err = omm_file_out_write(&out, header);
     if (err == OMM_OK) err = put_tensors(g, &out, w);
+    if (err == OMM_OK) err = check_written(&out);
     if (err == OMM_OK) err = omm_file_out_finish(&out, true);
     omm_file_out_close(&out);
     return err;

@@ -408,6 +408,87 @@ static void test_logits(void) {
     close_rig(&r);
 }
 
+/* ---- a base in parts ---------------------------------------------------------------------------- */
+
+enum { BASE_PARTS = 3 };
+
+static const char *part_path(uint32_t no) {
+    static char path[OMM_PATH_MAX];
+    snprintf(path, sizeof path, "%s-%05u-of-%05u.gguf", s_path, no + 1, BASE_PARTS);
+    return path;
+}
+
+/* The keys in the first, and a third of the tensors in each. */
+static void write_part(const omm_gguf *whole, uint32_t no) {
+    omm_gguf_writer w;
+    omm_buf file;
+    omm_gguf_writer_init(&w);
+    omm_buf_init(&file, FILE_MAX);
+    omm_gguf_put_u32(&w, "split.no", no);
+    omm_gguf_put_u32(&w, "split.count", BASE_PARTS);
+    omm_gguf_put_u32(&w, "split.tensors.count", (uint32_t)whole->tensor_count);
+    for (size_t i = 0; i < whole->kv_count && no == 0; i++) omm_gguf_put_kv(&w, &whole->kvs[i]);
+    for (size_t i = 0; i < whole->tensor_count; i++) {
+        const omm_gguf_tensor *t = &whole->tensors[i];
+        if (i * BASE_PARTS / whole->tensor_count == no)
+            omm_gguf_put_tensor(&w, t->name, t->type, t->n_dims, t->dims, t->data);
+    }
+    CHECK_OK(omm_gguf_writer_finish(&file, &w));
+    CHECK_OK(omm_file_write_fast(part_path(no), omm_buf_view(&file), 0644));
+    omm_gguf_writer_fini(&w);
+    omm_buf_fini(&file);
+}
+
+/* What comes of a model in several files is one file, the same as of the model in one. */
+static void test_parts(const char *type) {
+    rig r;
+    omm_buf whole, of_parts;
+    open_rig(&r, OMM_FORMAT_F16);
+    omm_buf_init(&whole, FILE_MAX);
+    omm_buf_init(&of_parts, FILE_MAX);
+    CHECK_OK(merge(&r, OMM_ISA_SCALAR, 1, type));
+    CHECK_OK(omm_file_read(&whole, s_path));
+    for (uint32_t no = 0; no < BASE_PARTS; no++) write_part(&r.gguf, no);
+    omm_gguf_close(&r.gguf);
+    CHECK_OK(omm_gguf_open(&r.gguf, part_path(1)));
+    CHECK_OK(merge(&r, OMM_ISA_SCALAR, 1, type));
+    CHECK_OK(omm_file_read(&of_parts, s_path));
+    CHECK(omm_bytes_equal(omm_buf_view(&whole), omm_buf_view(&of_parts)));
+    for (uint32_t no = 0; no < BASE_PARTS; no++) CHECK_OK(omm_file_remove(part_path(no)));
+    omm_buf_fini(&whole);
+    omm_buf_fini(&of_parts);
+    close_rig(&r);
+}
+
+/* Of a base without blocks another version of theirs says nothing; of blocks that are made of it, ours. */
+static void test_version_of_blocks(const char *type) {
+    rig r;
+    omm_gguf out;
+    omm_gguf_writer w;
+    omm_buf file;
+    uint32_t version = 0;
+    open_rig(&r, OMM_FORMAT_F32);
+    omm_gguf_writer_init(&w);
+    omm_buf_init(&file, FILE_MAX);
+    for (size_t i = 0; i < r.gguf.kv_count; i++) omm_gguf_put_kv(&w, &r.gguf.kvs[i]);
+    omm_gguf_put_u32(&w, "general.quantization_version", 1);
+    for (size_t i = 0; i < r.gguf.tensor_count; i++) {
+        const omm_gguf_tensor *t = &r.gguf.tensors[i];
+        omm_gguf_put_tensor(&w, t->name, t->type, t->n_dims, t->dims, t->data);
+    }
+    CHECK_OK(omm_gguf_writer_finish(&file, &w));
+    omm_gguf_close(&r.gguf);
+    CHECK_OK(omm_gguf_open_bytes(&r.gguf, omm_buf_view(&file)));
+    CHECK_OK(merge(&r, OMM_ISA_SCALAR, 1, type));
+    CHECK_OK(omm_gguf_open(&out, s_path));
+    CHECK_OK(omm_gguf_get_u32(&version, &out, "general.quantization_version"));
+    CHECK_EQ(version, type ? 2 : 1);
+    omm_gguf_close(&out);
+    omm_gguf_writer_fini(&w);
+    close_rig(&r);
+    omm_buf_fini(&file);
+}
+
 /* ---- refusals ----------------------------------------------------------------------------------- */
 
 static void test_refusals(void) {
@@ -433,6 +514,10 @@ static void test_refusals(void) {
     r.one.tensors[1].rows++;
     snprintf(r.one.tensors[0].name, OMM_GGUF_NAME_MAX, "blk.7.attn_q.weight.lora_a");
     CHECK_ERR(merge(&r, OMM_ISA_SCALAR, 1, NULL), OMM_ERR_NOT_FOUND);
+    snprintf(r.one.tensors[0].name, OMM_GGUF_NAME_MAX, "blk.0.attn_q.weight.lora_a");
+    r.gguf.kvs[1].key = r.gguf.kvs[0].key; /* what no reader would take gets no name */
+    CHECK_ERR(merge(&r, OMM_ISA_SCALAR, 1, NULL), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "occurs twice") != NULL);
     CHECK_OK(omm_file_read(&file, s_path));
     CHECK_EQ(file.size, 3);
     omm_buf_fini(&file);
@@ -484,6 +569,10 @@ int main(void) {
     test_same_bytes(OMM_FORMAT_F32, "Q4_0");
     test_types();
     test_logits();
+    test_parts(NULL);
+    test_parts("Q8_0");
+    test_version_of_blocks(NULL);
+    test_version_of_blocks("Q8_0");
     test_refusals();
     test_full_disk(NULL);
     s_alignment = 4096;

@@ -53,6 +53,8 @@ static void test_patterns(void) {
     CHECK_EQ(count_of("blk.3.ffn_down.weight"), 1);
     CHECK_EQ(count_of("blk.*.attn_q,blk.0.attn_k,v"), 12 + 1 + 12);
     CHECK_EQ(count_of("*down"), 12);
+    CHECK_EQ(count_of("attn_q*"), 12); /* a star of nothing */
+    CHECK_EQ(count_of("blk.2.ffn_down.weight**"), 1);
     CHECK_EQ(count_of("blk.3-5.ffn_*"), 3 * 2); /* gate and down */
     CHECK_EQ(count_of("blk.3-5.ffn_down.weight"), 3);
     CHECK_EQ(count_of("blk.3-5.*.weight"), 3 * 6);
@@ -320,6 +322,56 @@ static void test_fold_own_alpha(void) {
     omm_lora_fini(&was);
 }
 
+/* One rank and scale for all, and every layer: where one pair differs, or is missing, it is not. */
+static void test_uniform(void) {
+    const omm_lora_shape shape = small_shape();
+    static const struct {
+        omm_lora_pair other; /* of layer 5's q */
+        bool uniform;
+    } cases[] = {{{4, 2.0f}, true}, {{4, 1.0f}, false}, {{8, 2.0f}, false}, {{0, 0.0f}, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        omm_lora_plan plan;
+        omm_lora lora;
+        CHECK_OK(omm_lora_plan_init(&plan, &shape));
+        CHECK_OK(omm_lora_plan_add(&plan, "q", (omm_lora_pair){4, 2.0f}));
+        CHECK_OK(omm_lora_plan_add(&plan, "blk.5.attn_q", cases[i].other));
+        CHECK_OK(omm_lora_init_plan(&lora, &plan));
+        CHECK_EQ(omm_lora_is_uniform(&lora), cases[i].uniform);
+        omm_lora_fini(&lora);
+        omm_lora_plan_fini(&plan);
+    }
+}
+
+/* The alpha that stands for a pair's scale gives that scale, whichever alpha it was made of. */
+static void test_alpha_of_scale(void) {
+    omm_lora_shape shape = {.layer_count = 1, .architecture = "llama"};
+    shape.d_in[OMM_LORA_Q] = shape.d_out[OMM_LORA_Q] = 1;
+    static const float alphas[] = {1.0f, 1.7f, 16.0f, 24.1f, 0.003f, 64.0f};
+    for (uint32_t rank = 1; rank <= 256; rank++)
+        for (size_t i = 0; i < sizeof alphas / sizeof *alphas; i++) {
+            omm_lora_plan plan;
+            omm_lora lora;
+            const float scale = alphas[i] / (float)rank;
+            CHECK_OK(omm_lora_plan_init(&plan, &shape));
+            CHECK_OK(omm_lora_plan_add(&plan, "q", (omm_lora_pair){rank, scale}));
+            CHECK_OK(omm_lora_init_plan(&lora, &plan));
+            CHECK(lora.spec.alpha / (float)rank == scale && omm_lora_is_uniform(&lora));
+            omm_lora_fini(&lora);
+            omm_lora_plan_fini(&plan);
+        }
+}
+
+/* Scales that went into B before stay what training is to go on with. */
+static void test_fold_twice(void) {
+    omm_lora lora = mixed(2.0f, 16.0f);
+    bool rounded = false;
+    for (size_t i = 0; i < lora.tensor_count; i++) lora.tensors[i].own_scale = 3.0f;
+    CHECK_OK(omm_lora_fold(&rounded, &lora, false));
+    CHECK(lora.tensors[2].scale == 4.0f); /* of down: not what it was */
+    for (size_t i = 0; i < lora.tensor_count; i++) CHECK(lora.tensors[i].own_scale == 3.0f);
+    omm_lora_fini(&lora);
+}
+
 /* More scales than alphas are tried. */
 static void test_fold_many(void) {
     omm_lora_shape shape = small_shape();
@@ -504,6 +556,9 @@ int main(void) {
     test_fold_ranks();
     test_fold(-2.0f, 4.0f, -8.0f, true);
     test_fold_own_alpha();
+    test_uniform();
+    test_alpha_of_scale();
+    test_fold_twice();
     test_fold_many();
     test_fold_rounding();
     test_fold_rslora();

@@ -180,6 +180,7 @@ typedef struct tamper {
     omm_err err;
     bool nan, alora, bf16, other_rank;
     bool alpha_text;
+    const char *deep; /* tensor of three dimensions */
 } tamper;
 
 static const float s_zeros[4096];
@@ -207,9 +208,18 @@ static void put_tensor(omm_gguf_writer *w, const omm_lora *lora, const omm_lora_
         type = OMM_GGML_BF16;
         bytes /= 2;
     }
+    uint32_t n_dims = 2;
+    uint64_t deep[3] = {dims[0], dims[1], 2};
+    if (c->deep && strcmp(t->name, c->deep) == 0) {
+        n_dims = 3;
+        bytes *= 2;
+        data = s_zeros;
+    }
     if (c->nan && strcmp(t->name, "blk.1.attn_v.weight.lora_b") == 0) data = bad;
     const char *name = c->rename && strcmp(t->name, c->rename) == 0 ? c->as : t->name;
-    omm_gguf_put_tensor(w, name, type, 2, dims, omm_bytes_of(data, bytes));
+    deep[0] = dims[0];
+    deep[1] = dims[1];
+    omm_gguf_put_tensor(w, name, type, n_dims, deep, omm_bytes_of(data, bytes));
 }
 
 static void test_tamper(const tamper *c) {
@@ -252,6 +262,10 @@ static void test_refusals(void) {
          .err = OMM_ERR_MISMATCH,
          .rename = "blk.1.attn_v.weight.lora_b",
          .as = "blk.2.attn_v.weight.lora_b"},
+        {.what = "two matrices",
+         .says = "blk.1.attn_v.weight.lora_a: not a matrix",
+         .err = OMM_ERR_UNSUPPORTED,
+         .deep = "blk.1.attn_v.weight.lora_a"},
         {.what = "strange name",
          .err = OMM_ERR_UNSUPPORTED,
          .rename = "blk.1.attn_v.weight.lora_b",
@@ -367,6 +381,34 @@ static omm_lora_shape pair_shape(void) {
     return shape;
 }
 
+/* The largest rank is read, and one more refused before memory is taken for it. */
+static void test_rank_max(void) {
+    const omm_lora_shape shape = pair_shape();
+    for (uint64_t rank = OMM_LORA_RANK_MAX; rank <= OMM_LORA_RANK_MAX + 1; rank++) {
+        const size_t a = (size_t)rank * 32 * sizeof(float), b = (size_t)rank * 2 * sizeof(float);
+        float *zeros = omm_alloc(a, 1);
+        omm_lora lora;
+        omm_buf file;
+        double lost = -1.0;
+        CHECK(zeros != NULL);
+        omm_buf_init(&file, FILE_MAX);
+        put_pair(&file, OMM_GGML_F32, omm_bytes_of(zeros, a), OMM_GGML_F32, omm_bytes_of(zeros, b),
+                 rank);
+        omm_free(zeros);
+        CHECK_ERR(omm_lora_load(&lora, omm_buf_view(&file), &shape),
+                  rank > OMM_LORA_RANK_MAX ? OMM_ERR_TOO_BIG : OMM_OK);
+        if (rank > OMM_LORA_RANK_MAX) {
+            CHECK(strstr(omm_err_sentence(), "has rank 1025, accepted are 1 to 1024") != NULL);
+        } else {
+            omm_buf_clear(&file); /* of nothing but zeros nothing is lost */
+            CHECK_OK(omm_lora_save_as(&file, &lost, &lora, OMM_GGML_F16));
+            CHECK(lost == 0.0);
+            omm_lora_fini(&lora);
+        }
+        omm_buf_fini(&file);
+    }
+}
+
 /* What a file itself claims: its layers and widths, of an architecture that it must name. */
 static void test_claims(void) {
     static const float values[64];
@@ -394,6 +436,27 @@ static void test_claims(void) {
     CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&file)));
     CHECK_ERR(omm_lora_claim_shape(&none, &g), OMM_ERR_NOT_FOUND);
     CHECK(strstr(omm_err_sentence(), "general.architecture") != NULL);
+    omm_gguf_close(&g);
+    omm_gguf_writer_fini(&w);
+    omm_buf_clear(&file);
+    omm_gguf_writer_init(&w);
+    omm_gguf_put_text(&w, "general.architecture", "llama");
+    omm_gguf_put_text(&w, "general.type", "adapter");
+    omm_gguf_put_text(&w, "adapter.type", "lora");
+    CHECK_OK(omm_gguf_writer_finish(&file, &w));
+    omm_lora lora;
+    CHECK_ERR(omm_lora_load(&lora, omm_buf_view(&file), &shape), OMM_ERR_NOT_FOUND);
+    CHECK(strstr(omm_err_sentence(), "adapter without tensors") != NULL);
+    omm_gguf_writer_fini(&w);
+    omm_buf_clear(&file);
+    omm_gguf_writer_init(&w); /* a model */
+    omm_gguf_put_text(&w, "general.architecture", "llama");
+    omm_gguf_put_tensor(&w, "blk.0.attn_k.weight", OMM_GGML_F32, 2, dims,
+                        omm_bytes_of(values, sizeof(float)));
+    CHECK_OK(omm_gguf_writer_finish(&file, &w));
+    CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&file)));
+    CHECK_ERR(omm_lora_claim_shape(&none, &g), OMM_ERR_UNSUPPORTED);
+    CHECK(strstr(omm_err_sentence(), "no adapter: not one LoRA tensor") != NULL);
     omm_gguf_close(&g);
     omm_gguf_writer_fini(&w);
     omm_buf_fini(&file);
@@ -599,6 +662,7 @@ int main(void) {
     test_alphas();
     test_refusals();
     test_half_pair();
+    test_rank_max();
     test_claims();
     test_types();
     test_type_not_finite();

@@ -3,6 +3,7 @@
 
 #include "arch.h"
 #include "omm/gguf.h"
+#include "omm/mathd.h"
 #include "omm/mem.h"
 #include "packed_internal.h"
 
@@ -204,36 +205,51 @@ static void layer_fini(omm_layer *layer) {
 
 static bool in_graph(const omm_model *model, const arch *a, const char *name) {
     char want[32];
-    if (arch_has_tensor(a, name)) return true;
-    const char *dot = strncmp(name, "blk.", 4) == 0 ? strchr(name + 4, '.') : NULL;
-    if (!dot) return false;
+    if (arch_has_tensor(a, model->dims.rope_scaling, name)) return true;
     for (uint32_t i = 0; i < model->dims.layers; i++) {
-        int n = snprintf(want, sizeof want, "blk.%u.", i);
-        if (n == dot - name + 1 && strncmp(name, want, (size_t)n) == 0)
-            return arch_has_layer_tensor(a, dot + 1);
+        const int n = snprintf(want, sizeof want, "blk.%u.", i);
+        if (strncmp(name, want, (size_t)n) == 0) return arch_has_layer_tensor(a, name + n);
     }
     return false;
 }
 
-/* A tensor that the graph would not use (a bias, an expert) means a wrong result. */
+static omm_err refuse_tensor(const char *name, const omm_model *model, const arch *a) {
+    const bool of_rope = strncmp(name, "rope_", 5) == 0;
+    return omm_raise(OMM_ERR_UNSUPPORTED,
+                     "tensor '%s' has no place in the '%s' graph as it is supported here%s%s", name,
+                     a->name, of_rope ? " with rope scaling " : "",
+                     of_rope ? model_scaling_name(model->dims.rope_scaling) : "");
+}
+
+/* A tensor that the graph would not use (a bias, an expert, factors of another rope) means a wrong result. */
 static omm_err refuse_extra(const omm_model *model, const arch *a, const omm_gguf *gguf) {
     for (size_t i = 0; i < gguf->tensor_count; i++)
         if (!in_graph(model, a, gguf->tensors[i].name))
-            return omm_raise(OMM_ERR_UNSUPPORTED,
-                             "tensor '%s' has no place in the '%s' graph as it is supported here",
-                             gguf->tensors[i].name, a->name);
+            return refuse_tensor(gguf->tensors[i].name, model, a);
     return OMM_OK;
 }
 
+/* Positive, and no pair turns so far within the context that nobody knows where to. */
+static omm_err check_factor(const omm_model *model, const char *name, const double *frequency,
+                            const float *factors, uint32_t i) {
+    const double last = frequency[i] * (double)model->dims.context;
+    if (!(factors[i] > 0.0f))
+        return omm_raise(OMM_ERR_NUMERIC, "tensor '%s': element %u is not positive", name, i);
+    if (last / (double)factors[i] <= OMM_TURN_MAX) return OMM_OK;
+    return omm_raise(OMM_ERR_NUMERIC,
+                     "tensor '%s': element %u is %g: at least %g for a context of %u", name, i,
+                     (double)factors[i], last / OMM_TURN_MAX, model->dims.context);
+}
+
 static omm_err load_factors(float **out, omm_model *model, const omm_gguf *gguf, const char *name) {
+    double frequency[OMM_HEAD_DIM_MAX / 2];
     const uint32_t count = model->dims.rotated / 2;
     OMM_TRY(load_vector(model, out, gguf, name, count));
     if (model->outline) return OMM_OK;
     const float *factors = *out;
     OMM_ASSERT(factors != NULL);
-    for (uint32_t i = 0; i < count; i++)
-        if (!(factors[i] > 0.0f))
-            return omm_raise(OMM_ERR_NUMERIC, "tensor '%s': element %u is not positive", name, i);
+    omm_rope_frequencies(frequency, model->dims.rotated, model->dims.rope_base);
+    for (uint32_t i = 0; i < count; i++) OMM_TRY(check_factor(model, name, frequency, factors, i));
     return OMM_OK;
 }
 

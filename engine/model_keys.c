@@ -85,8 +85,14 @@ static const char *factor_tail(keys *k) {
     return NULL;
 }
 
+static const char *const s_scalings[] = {"none", "linear", "yarn", "longrope"};
+
+const char *model_scaling_name(omm_rope_scaling scaling) {
+    OMM_ASSERT((unsigned)scaling < sizeof s_scalings / sizeof *s_scalings);
+    return s_scalings[scaling];
+}
+
 static omm_err scaling_kind(omm_rope_scaling *out, keys *k) {
-    static const char *const names[] = {"none", "linear", "yarn", "longrope"};
     const bool tables =
         k->a->parts & ARCH_LONG_ROPE && omm_gguf_find_tensor(k->gguf, "rope_factors_long.weight");
     char type[32] = "";
@@ -97,8 +103,8 @@ static omm_err scaling_kind(omm_rope_scaling *out, keys *k) {
         return OMM_OK;
     }
     OMM_TRY(err);
-    for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
-        if (strcmp(type, names[i]) != 0 || (i == OMM_ROPE_SCALING_LONG && !tables)) continue;
+    for (unsigned i = 0; i < sizeof s_scalings / sizeof *s_scalings; i++) {
+        if (strcmp(type, s_scalings[i]) != 0 || (i == OMM_ROPE_SCALING_LONG && !tables)) continue;
         *out = (omm_rope_scaling)i;
         return OMM_OK;
     }

@@ -9,7 +9,8 @@
 #include <math.h>
 #include <stddef.h>
 
-typedef enum kind { NONE, U32, REAL, TEXT, BOOL, BOOLS } kind; /* BOOLS: text has 0 or 1 of each */
+/* BOOLS, WHOLES: text has 0 or 1 of each. */
+typedef enum kind { NONE, U32, REAL, TEXT, BOOL, BOOLS, WHOLES } kind;
 
 /* A key behind the architecture's name; of kind NONE: one that the file has not. */
 typedef struct entry {
@@ -27,12 +28,13 @@ static const entry s_base[] = {
 
 enum { BASE = sizeof s_base / sizeof *s_base };
 
-static void put_bools(omm_gguf_writer *w, const char *name, const char *text) {
-    uint8_t items[16];
+static void put_digits(omm_gguf_writer *w, const char *name, omm_gguf_kind of, size_t bytes,
+                       const char *text) {
+    uint8_t items[16 * 4] = {0};
     const size_t count = strlen(text);
-    CHECK(count <= sizeof items);
-    for (size_t i = 0; i < count; i++) items[i] = text[i] == '1';
-    omm_gguf_put_array(w, name, OMM_GGUF_BOOL, items, count);
+    CHECK(count * bytes <= sizeof items);
+    for (size_t i = 0; i < count; i++) items[i * bytes] = text[i] == '1';
+    omm_gguf_put_array(w, name, of, items, count);
 }
 
 static void put(omm_gguf_writer *w, const char *prefix, const entry *e) {
@@ -43,7 +45,8 @@ static void put(omm_gguf_writer *w, const char *prefix, const entry *e) {
     case REAL: omm_gguf_put_f32(w, name, (float)e->value); break;
     case TEXT: omm_gguf_put_text(w, name, e->text); break;
     case BOOL: omm_gguf_put_bool(w, name, e->value != 0.0); break;
-    case BOOLS: put_bools(w, name, e->text); break;
+    case BOOLS: put_digits(w, name, OMM_GGUF_BOOL, 1, e->text); break;
+    case WHOLES: put_digits(w, name, OMM_GGUF_U32, 4, e->text); break;
     case NONE: break;
     }
 }
@@ -380,6 +383,7 @@ static void periods(void) {
                  {"exaone4", 8, 128, BOOLS, 0, "01101110", OMM_ERR_UNSUPPORTED, 0, 0},
                  {"exaone4", 8, 128, BOOLS, 0, "1110", OMM_ERR_UNSUPPORTED, 0, 0},
                  {"exaone4", 8, 128, BOOLS, 0, "1110111011101110", OMM_ERR_UNSUPPORTED, 0, 0},
+                 {"exaone4", 8, 128, WHOLES, 0, "11101110", OMM_ERR_FORMAT, 0, 0},
                  {"gemma2", 4, 128, BOOLS, 0, "1010", OMM_OK, 2, 0},
                  {"gemma2", 4, 128, BOOLS, 0, "0101", OMM_ERR_UNSUPPORTED, 0, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -407,6 +411,9 @@ static void stretched_bases(void) {
     CHECK(fabs(d.rope_base / 26826957.952797 - 1) < 1e-9 && d.rope_base_local == d.rope_base);
     CHECK(!d.rope_local);
     CHECK_OK(load(&d, "qwen3", own, 1, false)); /* there it says nothing */
+    CHECK(d.rope_base == 10000.0);
+    const entry pair[] = {own[0], {"rope.dimension_count", U32, 2, NULL}}; /* 2 / (2 - 2) */
+    CHECK_OK(load(&d, "hunyuan-dense", pair, 2, false));
     CHECK(d.rope_base == 10000.0);
     const entry bad[] = {{"rope.scaling.alpha", REAL, -1, NULL}};
     CHECK_ERR(load(&d, "hunyuan-dense", bad, 1, false), OMM_ERR_NUMERIC);

@@ -499,6 +499,14 @@ static void test_header(void) {
     CHECK_ERR(omm_model_load_packed(&model, &g, &p, 0), OMM_ERR_MISMATCH);
     CHECK(strstr(omm_err_sentence(), "bytes: expected ") != NULL);
     omm_packed_close(&p);
+    uint8_t *more = NULL;
+    copy.size = whole;
+    CHECK_OK(omm_buf_extend(&copy, &more, PAGE)); /* one page too many */
+    omm_put_u64(copy.data + 16, copy.size);
+    put_copy(path, &copy);
+    CHECK_OK(omm_packed_open(&p, &g, s_path));
+    CHECK_ERR(omm_model_load_packed(&model, &g, &p, 0), OMM_ERR_MISMATCH);
+    omm_packed_close(&p);
     copy.size = whole;
     omm_put_u64(copy.data + 16, whole);
     put_copy(path, &copy);
@@ -778,6 +786,11 @@ static void test_split(void) {
         omm_packed_close(&p);
         omm_gguf_close(&g);
     }
+    CHECK_EQ(chmod(parts[1], 0644), 0); /* nor are they now, when the last one is */
+    open_made(&p, &g, parts[0]);
+    CHECK_EQ(mode_of(p.path), 0600);
+    omm_packed_close(&p);
+    omm_gguf_close(&g);
 }
 
 /* Who owns one part of a model alone could not change the others. */
@@ -785,13 +798,17 @@ static void test_split_owners(void) {
     char path[OMM_PATH_MAX];
     omm_gguf g;
     omm_packed p;
-    if (!gives_away(part_name(0), 54321)) return;
-    open_made(&p, &g, part_name(0));
-    memcpy(path, p.path, sizeof path);
-    omm_packed_close(&p);
-    CHECK_EQ(chown(path, 54321, (gid_t)-1), 0);
-    CHECK_ERR(omm_packed_open(&p, &g, part_name(0)), OMM_ERR_STATE);
-    omm_gguf_close(&g);
+    for (unsigned no = 0; no < 2; no++) {
+        if (!gives_away(part_name(no), 54321)) return;
+        if (no > 0) CHECK_EQ(chown(part_name(0), geteuid(), (gid_t)-1), 0);
+        open_made(&p, &g, part_name(0));
+        memcpy(path, p.path, sizeof path);
+        omm_packed_close(&p);
+        CHECK_EQ(chown(path, 54321, (gid_t)-1), 0);
+        CHECK_ERR(omm_packed_open(&p, &g, part_name(0)), OMM_ERR_STATE);
+        omm_gguf_close(&g);
+        CHECK_OK(omm_file_remove(path));
+    }
 }
 
 /* ---- streams --------------------------------------------------------------------------------- */

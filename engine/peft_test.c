@@ -191,6 +191,10 @@ static void test_config_refusals(void) {
         {"\"init_lora_weights\":false", OMM_OK, NULL},
         {"\"layer_replication\":[[0,1],[0,1]]", OMM_ERR_UNSUPPORTED, "layer_replication"},
         {"\"trainable_token_indices\":[3]", OMM_ERR_UNSUPPORTED, "trainable_token_indices"},
+        {"\"arrow_config\":{\"top_k\":2}", OMM_ERR_UNSUPPORTED, "arrow_config"},
+        {"\"arrow_config\":{}", OMM_OK, NULL},
+        {"\"megatron_config\":\"x\"", OMM_ERR_UNSUPPORTED, "megatron_config"},
+        {"\"megatron_config\":\"\"", OMM_OK, NULL},
         {"\"new_thing\":7", OMM_ERR_UNSUPPORTED, "new_thing"},
         {"\"new_thing\":null", OMM_OK, NULL},
         {"\"peft_type\":\"IA3\"", OMM_ERR_UNSUPPORTED, "IA3"},
@@ -282,6 +286,45 @@ static void test_pattern_limits(void) {
     CHECK_ERR(with_patterns(256, slow), OMM_ERR_UNSUPPORTED);
     CHECK(strstr(omm_err_sentence(), "over 1000 steps") != NULL);
     CHECK_OK(with_patterns(256, "q_pro"));
+    CHECK_ERR(with_patterns(OMM_PEFT_PATTERNS_MAX, "q_pro"), OMM_ERR_TOO_BIG);
+    CHECK(strstr(omm_err_sentence(), "rank_pattern has 8193 entries, at most 8192") != NULL);
+}
+
+/* A list of names may be long, and no longer. */
+static void test_list_limits(void) {
+    const omm_peft_base base = small_base();
+    write_model(s_q, 4);
+    for (size_t more = 0; more < 2; more++) {
+        omm_buf text;
+        char path[OMM_PATH_MAX];
+        omm_lora lora;
+        omm_buf_init(&text, 1 << 20);
+        path_in(path, "adapter_config.json");
+        CHECK_OK(omm_buf_printf(&text, "{\"peft_type\":\"LORA\",\"r\":2,\"target_modules\":["));
+        for (size_t i = 0; i < 65535 + more; i++) CHECK_OK(omm_buf_printf(&text, "\"x\","));
+        CHECK_OK(omm_buf_printf(&text, "\"q_proj\"]}"));
+        CHECK_OK(omm_file_write_fast(path, omm_buf_view(&text), 0644));
+        omm_buf_fini(&text);
+        CHECK_ERR(import(&lora, &base), more ? OMM_ERR_FORMAT : OMM_OK);
+        if (!more) omm_lora_fini(&lora);
+    }
+}
+
+/* What PEFT takes where a key is missing. */
+static void test_defaults(void) {
+    static const entry eights[] = {{Q0 "A.weight", 8, 8}, {Q0 "B.weight", 8, 8}};
+    omm_peft_base base = small_base();
+    omm_lora lora;
+    base.shape.layer_count = 1;
+    write_model(eights, 2);
+    write_config("{\"peft_type\":\"LORA\",\"target_modules\":[\"q_proj\"]}");
+    CHECK_OK(import(&lora, &base));
+    CHECK(lora.spec.rank == 8 && lora.tensors[0].scale == 1.0f);
+    omm_lora_fini(&lora);
+    write_config("{\"peft_type\":\"LORA\",\"lora_alpha\":4,\"target_modules\":[\"q_proj\"]}");
+    CHECK_OK(import(&lora, &base));
+    CHECK(lora.spec.rank == 8 && lora.tensors[0].scale == 0.5f);
+    omm_lora_fini(&lora);
 }
 
 /* One tensor more, with a strange name or shape. */
@@ -328,6 +371,10 @@ static void test_tensor_refusals(void) {
     const entry wide[] = {{Q0 "A.weight", 2, 9}, {Q0 "B.weight", 8, 2}};
     write_model(wide, 2);
     CHECK_ERR(import(&lora, &base), OMM_ERR_MISMATCH);
+    const entry turned[] = {{Q0 "A.weight", 8, 2}, {Q0 "B.weight", 2, 8}}; /* as many values */
+    write_model(turned, 2);
+    CHECK_ERR(import(&lora, &base), OMM_ERR_MISMATCH);
+    CHECK(strstr(omm_err_sentence(), "is [8][2], model and rank want [2][8]") != NULL);
     char path[OMM_PATH_MAX], pickle[OMM_PATH_MAX];
     path_in(path, "adapter_model.safetensors");
     path_in(pickle, "adapter_model.bin");
@@ -336,6 +383,25 @@ static void test_tensor_refusals(void) {
     CHECK_OK(omm_file_write_fast(pickle, omm_bytes_str("x"), 0644));
     CHECK_ERR(import(&lora, &base), OMM_ERR_UNSUPPORTED);
     CHECK_OK(omm_file_remove(pickle));
+}
+
+/* A value that is none is refused where it stands, with a model and without. */
+static void test_not_finite(void) {
+    const omm_peft_base base = small_base();
+    omm_lora lora;
+    omm_buf file;
+    char path[OMM_PATH_MAX];
+    write_config("{\"peft_type\":\"LORA\",\"r\":2,\"target_modules\":[\"q_proj\"]}");
+    write_model(s_q, 4);
+    path_in(path, "adapter_model.safetensors");
+    omm_buf_init(&file, 1 << 20);
+    CHECK_OK(omm_file_read(&file, path));
+    omm_put_f32(file.data + file.size - 4, INFINITY); /* of layer 1's B, the last */
+    CHECK_OK(omm_file_write_fast(path, omm_buf_view(&file), 0644));
+    CHECK_ERR(import(&lora, &base), OMM_ERR_NUMERIC);
+    CHECK(strstr(omm_err_sentence(), "layers.1.self_attn.q_proj.lora_B.weight'[7][1]") != NULL);
+    CHECK_ERR(omm_peft_load(&lora, s_dir), OMM_ERR_NUMERIC);
+    omm_buf_fini(&file);
 }
 
 /* ---- there and back --------------------------------------------------------------------------- */
@@ -473,6 +539,10 @@ static void test_mixed(void) {
         CHECK_ERR(omm_peft_export(s_dir, &lora, &wrong, ""), OMM_ERR_MISMATCH);
     }
     CHECK_ERR(omm_peft_export(s_dir, &lora, &base, "\xff"), OMM_ERR_FORMAT);
+    for (size_t i = 0; i < lora.tensor_count; i++) lora.tensors[i].scale = 1.0f;
+    lora.spec.alpha = 0.0f; /* no alpha of its own: the first pair's, a rank of 4 */
+    CHECK_OK(omm_peft_export(s_dir, &lora, &base, ""));
+    check_alpha(4.0f);
     lora.values[3] = NAN;
     CHECK_ERR(omm_peft_export(s_dir, &lora, &base, ""), OMM_ERR_NUMERIC);
     omm_lora_fini(&lora);
@@ -524,6 +594,16 @@ static void test_stacked(void) {
     omm_safetensors_close(&file);
     lora.shape.fused = false;
     CHECK_ERR(omm_peft_export(s_dir, &lora, &base, ""), OMM_ERR_MISMATCH);
+    omm_lora_fini(&lora);
+    omm_lora_plan plan; /* ranks 2 and 3 in one tensor: only with rounding */
+    CHECK_OK(omm_lora_plan_init(&plan, &base.shape));
+    CHECK_OK(omm_lora_plan_add(&plan, "q", (omm_lora_pair){2, 0.5f}));
+    CHECK_OK(omm_lora_plan_add(&plan, "k", (omm_lora_pair){3, 1.0f / 3.0f}));
+    CHECK_OK(omm_lora_init_plan(&lora, &plan));
+    for (size_t i = 0; i < lora.value_count; i++) lora.values[i] = 0.1f + (float)i;
+    CHECK_ERR(omm_peft_export(s_dir, &lora, &base, ""), OMM_ERR_UNSUPPORTED);
+    CHECK(strstr(omm_err_sentence(), "only with rounding of B") != NULL);
+    omm_lora_plan_fini(&plan);
     omm_lora_fini(&lora);
     write_config("{\"peft_type\":\"LORA\",\"r\":2,\"target_modules\":[\"q_proj\"]}");
     write_model(apart, 2);
@@ -672,6 +752,13 @@ static void test_norms(void) {
     memset(lora.values + 4, 0, 6 * sizeof(float)); /* untrained: B is zero */
     CHECK_OK(omm_lora_measure(&n, &lora, 0));
     CHECK(n.b == 0 && n.frobenius == 0 && n.spectral == 0);
+    omm_lora_fini(&lora);
+    CHECK_OK(omm_lora_init(&lora, &(omm_lora_spec){2, -4.0f, 1}, &shape));
+    /* Rows of A that cancel out where both count alike, as a search may begin; and a scale below zero. */
+    const float against[10] = {1, 0, -1, 0, 1, 0, 0, 1, 0, 0};
+    memcpy(lora.values, against, sizeof against);
+    CHECK_OK(omm_lora_measure(&n, &lora, 0));
+    CHECK(fabs(n.frobenius - 2 * sqrt(2.0)) < 1e-12 && fabs(n.spectral - 2 * sqrt(2.0)) < 1e-9);
     omm_lora_fini(&lora);
 }
 
@@ -846,7 +933,10 @@ int main(void) {
     test_patterns();
     test_config_refusals();
     test_pattern_limits();
+    test_list_limits();
+    test_defaults();
     test_tensor_refusals();
+    test_not_finite();
     test_mixed();
     test_stacked();
     test_heads();

@@ -141,13 +141,11 @@ static bool is_key(const omm_gguf_kv *kv, const char *name) {
 }
 
 static void put_keys(job *j) {
-    static const char type_key[] = "general.file_type", split[] = "split.";
+    static const char type_key[] = "general.file_type";
     static const char version_key[] = "general.quantization_version";
     for (size_t i = 0; i < j->in->kv_count; i++) {
         const omm_gguf_kv *kv = &j->in->kvs[i];
-        const bool of_split =
-            kv->key.size >= sizeof split - 1 && memcmp(kv->key.data, split, sizeof split - 1) == 0;
-        if (!of_split && !is_key(kv, type_key) && !is_key(kv, version_key))
+        if (!omm_gguf_is_split_key(kv->key) && !is_key(kv, type_key) && !is_key(kv, version_key))
             omm_gguf_put_kv(&j->w, kv);
     }
     omm_gguf_put_u32(&j->w, type_key, j->file_type);

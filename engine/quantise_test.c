@@ -62,6 +62,10 @@ static void write_model(const char *path, bool untied, const char *kind) {
     put(&w, "enc.0.ffn_down.weight", COLS, ROWS); /* of none of these layers */
     put(&w, "blk.0.odd.weight", 96, ROWS);
     put(&w, "blk.0.odder.weight", 40, ROWS);
+    put(&w, "blk.0.wide_norm.weight", COLS, ROWS);
+    put(&w, "blk.0.ffn_gate_inp.weight", COLS, ROWS);
+    omm_gguf_put_tensor(&w, "blk.0.thin.weight", OMM_GGML_F32, 2, (const uint64_t[]){COLS, 1},
+                        omm_bytes_of(s_values, COLS * sizeof *s_values));
     put(&w, "rope_freqs.weight", 24, 1);
     if (untied) put(&w, "output.weight", COLS, 5);
     CHECK_OK(omm_gguf_writer_finish(&out, &w));
@@ -160,6 +164,9 @@ static void mix_of_the_rest(void) {
     open_quantised(&g, &(omm_quantise_options){.type = "Q4_K_M"}, true);
     expect(&g, "blk.3.attn_norm.weight", OMM_GGML_F32);
     expect(&g, "rope_freqs.weight", OMM_GGML_F32);
+    expect(&g, "blk.0.wide_norm.weight", OMM_GGML_F32);
+    expect(&g, "blk.0.ffn_gate_inp.weight", OMM_GGML_F32);
+    expect(&g, "blk.0.thin.weight", OMM_GGML_F32);
     expect(&g, "enc.0.ffn_down.weight", OMM_GGML_Q4_K);
     expect(&g, "blk.0.odd.weight", OMM_GGML_Q8_0);
     expect(&g, "blk.0.odder.weight", OMM_GGML_F16);
@@ -239,6 +246,17 @@ static void plain(void) {
     omm_gguf_close(&g);
     open_quantised(&g, &(omm_quantise_options){.type = "TQ1_0"}, true);
     expect(&g, "token_embd.weight", OMM_GGML_Q4_K);
+    expect(&g, "output.weight", OMM_GGML_Q6_K);
+    omm_gguf_close(&g);
+    open_quantised(&g, &(omm_quantise_options){.type = "Q5_1"}, true); /* 6 bits are few */
+    expect(&g, "output.weight", OMM_GGML_Q6_K);
+    expect(&g, "token_embd.weight", OMM_GGML_Q5_1);
+    omm_gguf_close(&g);
+    open_quantised(
+        &g, &(omm_quantise_options){.type = "Q4_0", .keep = {"blk.2.*=F16"}, .keep_count = 1},
+        true);
+    expect(&g, "blk.2.ffn_down.weight", OMM_GGML_F16);
+    expect(&g, "blk.3.ffn_down.weight", OMM_GGML_Q4_0);
     expect(&g, "output.weight", OMM_GGML_Q6_K);
     omm_gguf_close(&g);
     open_quantised(&g,
@@ -380,6 +398,48 @@ static void refusals(void) {
     refused(&(omm_quantise_options){.type = "Q4_0"}, OMM_ERR_UNSUPPORTED, "adapter");
 }
 
+/* A tensor is written in pieces of 2^20 values; its rows are counted from its first one. */
+static void later_piece(void) {
+    enum { MANY = (1 << 20) / COLS + 3 };
+    const omm_quantise_options to_q8 = {.type = "Q8_0"};
+    const uint64_t dims[2] = {COLS, MANY};
+    const size_t count = (size_t)MANY * COLS;
+    static float back[COLS];
+    omm_gguf_writer w;
+    omm_buf file;
+    omm_gguf g;
+    omm_quantise_report report;
+    float *values = omm_alloc(count, sizeof *values);
+    CHECK(values != NULL);
+    for (size_t row = 0; row < MANY; row++)
+        for (size_t i = 0; i < COLS; i++) values[row * COLS + i] = (float)row;
+    omm_gguf_writer_init(&w);
+    omm_buf_init(&file, 1 << 24);
+    omm_gguf_put_tensor(&w, "t", OMM_GGML_F32, 2, dims, omm_bytes_of(values, count * 4));
+    CHECK_OK(omm_gguf_writer_finish(&file, &w));
+    CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&file)));
+    CHECK_OK(omm_quantise_file(at("piece.gguf"), &g, &to_q8, NULL, &report, NULL, NULL));
+    omm_quantise_report_fini(&report);
+    omm_gguf out;
+    CHECK_OK(omm_gguf_open(&out, at("piece.gguf")));
+    const size_t stride = omm_rows_stride(OMM_GGML_Q8_0, COLS);
+    omm_rows_dequantise(back, OMM_GGML_Q8_0, out.tensors[0].data.data + (MANY - 1) * stride, COLS);
+    CHECK(fabsf(back[0] - (float)(MANY - 1)) < 2.0f);
+    omm_gguf_close(&out);
+    omm_gguf_close(&g);
+    values[(MANY - 2) * (size_t)COLS + 9] = NAN;
+    omm_buf_clear(&file);
+    CHECK_OK(omm_gguf_writer_finish(&file, &w));
+    CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&file)));
+    CHECK_ERR(omm_quantise_file(at("piece.gguf"), &g, &to_q8, NULL, &report, NULL, NULL),
+              OMM_ERR_NUMERIC);
+    CHECK(strstr(omm_err_sentence(), "tensor 't', row 4097: column 9 is not") != NULL);
+    omm_gguf_close(&g);
+    omm_buf_fini(&file);
+    omm_gguf_writer_fini(&w);
+    omm_free(values);
+}
+
 /* One column more than a matrix has; not of a file, which would take as long as all else here. */
 static void too_wide(void) {
     static const omm_quantise_options to_q8 = {.type = "Q8_0"};
@@ -445,6 +505,7 @@ int main(void) {
     names();
     least_bytes();
     refusals();
+    later_piece();
     too_wide();
     out_of_memory();
     CHECK_OK(omm_dir_remove(s_dir));

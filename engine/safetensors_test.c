@@ -197,6 +197,37 @@ static void test_refusals(void) {
     CHECK(omm_mem_live() <= live);
 }
 
+/* Names and tensors, as many as there may be and one more. */
+static void test_limits(void) {
+    char name[OMM_SAFETENSORS_NAME_MAX + 1];
+    omm_buf header, out;
+    omm_safetensors f;
+    omm_buf_init(&out, 1 << 24);
+    for (size_t size = OMM_SAFETENSORS_NAME_MAX - 1; size <= OMM_SAFETENSORS_NAME_MAX; size++) {
+        memset(name, 'n', size);
+        name[size] = 0;
+        omm_buf_init(&header, FILE_MAX);
+        CHECK_OK(omm_buf_printf(&header, "{\"%s\":" T("F32", "1", "0", "4") "}", name));
+        CHECK_OK(omm_buf_append(&header, "", 1));
+        put(&out, (const char *)header.data, 4);
+        omm_buf_fini(&header);
+        const bool fits = size < OMM_SAFETENSORS_NAME_MAX;
+        CHECK_ERR(omm_safetensors_open_bytes(&f, omm_buf_view(&out)),
+                  fits ? OMM_OK : OMM_ERR_TOO_BIG);
+        if (fits) omm_safetensors_close(&f);
+    }
+    omm_buf_init(&header, 1 << 24);
+    CHECK_OK(omm_buf_printf(&header, "{\"__metadata__\":{}"));
+    for (unsigned i = 0; i <= OMM_SAFETENSORS_TENSORS_MAX; i++)
+        CHECK_OK(omm_buf_printf(&header, ",\"%u\":" T("F32", "0", "0", "0"), i));
+    CHECK_OK(omm_buf_append(&header, "}", 2));
+    put(&out, (const char *)header.data, 0);
+    CHECK_ERR(omm_safetensors_open_bytes(&f, omm_buf_view(&out)), OMM_ERR_TOO_BIG);
+    CHECK(strstr(omm_err_sentence(), "at most 65536") != NULL);
+    omm_buf_fini(&header);
+    omm_buf_fini(&out);
+}
+
 static void test_file_and_memory(void) {
     char path[] = "/tmp/omm-safetensors-XXXXXX";
     const omm_safetensor one = {.name = "a", .n_dims = 1, .dims = {4}, .data = {s_data, 16}};
@@ -241,6 +272,7 @@ int main(void) {
     test_metadata();
     test_write_refusals();
     test_refusals();
+    test_limits();
     test_file_and_memory();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

@@ -221,15 +221,46 @@ static void test_mix(void) {
 static void test_real_shape(void) {
     omm_gguf g;
     omm_synth_report r;
-    const omm_synth_options o = {.shape = "smollm2-135m", .type = "Q4_0", .seed = 1, .layers = 1};
+    const omm_synth_options o = {.shape = "smollm2-135m", .type = "Q4_K", .seed = 1, .layers = 1};
     CHECK_OK(omm_synth_write(s_path, &o, NULL, &r));
     CHECK_EQ(r.parameters,
              49152 * 576 + 576 + (2 * 576 + 2 * 576 * 192 + 2 * 576 * 576 + 3 * 576 * 1536));
     CHECK_OK(omm_gguf_open(&g, s_path));
     CHECK_EQ(g.view.size, r.bytes);
     CHECK_EQ(g.tensor_count, r.tensors);
-    CHECK_EQ(r.fallbacks, 0);
+    CHECK_EQ(r.fallbacks, 7); /* all but ffn_down have 576 columns */
+    const omm_gguf_tensor *t = omm_gguf_find_tensor(&g, "token_embd.weight");
+    CHECK(t && t->type == OMM_GGML_Q8_0);
+    const size_t row = (size_t)576 / 32 * 34,
+                 piece = ((size_t)8 << 20) / row * row; /* drawn at once */
+    CHECK(t->data.size > 2 * piece);
+    CHECK(!same_bytes(t->data.data, t->data.data + piece, row));
     omm_gguf_close(&g);
+}
+
+/* Keys that no default stands in for. */
+static void test_keys(void) {
+    static const struct {
+        const char *shape;
+        double temperature;
+        float residual, attention, embed, logit;
+    } cases[] = {{"tiny-mistral3", (double)0.1f, 1.0f, 0.125f, 1.0f, 1.0f},
+                 {"tiny-granite", 0.0, 0.22f, 0.015625f, 12.0f, 0.125f}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const omm_synth_options o = {.shape = cases[i].shape, .seed = 1, .layers = 1};
+        omm_gguf g;
+        omm_model model;
+        CHECK_OK(omm_synth_write(s_path, &o, NULL, NULL));
+        CHECK_OK(omm_gguf_open(&g, s_path));
+        CHECK_OK(omm_model_outline(&model, &g));
+        CHECK(model.dims.temperature == cases[i].temperature);
+        CHECK(model.dims.residual_scale == cases[i].residual);
+        CHECK(model.dims.attention_scale == cases[i].attention);
+        CHECK(model.dims.embed_scale == cases[i].embed);
+        CHECK(model.dims.logit_scale == cases[i].logit);
+        omm_model_fini(&model);
+        omm_gguf_close(&g);
+    }
 }
 
 static void test_refuses(void) {
@@ -275,6 +306,7 @@ int main(void) {
     test_every_shape_and_type();
     test_mix();
     test_real_shape();
+    test_keys();
     test_refuses();
     test_allocations();
     CHECK_OK(omm_dir_remove(s_root));

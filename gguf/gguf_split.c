@@ -75,11 +75,14 @@ static bool same_kv(const omm_gguf_kv *a, const omm_gguf_kv *b) {
            omm_bytes_equal(a->data, b->data);
 }
 
+bool omm_gguf_is_split_key(omm_bytes key) {
+    static const char split[] = "split.";
+    return key.size >= sizeof split - 1 && memcmp(key.data, split, sizeof split - 1) == 0;
+}
+
 /* Each file has its own part of these. */
 static bool is_own(omm_bytes key) {
-    static const char split[] = "split.";
-    return (key.size >= sizeof split - 1 && memcmp(key.data, split, sizeof split - 1) == 0) ||
-           omm_bytes_equal(key, omm_bytes_str("general.alignment"));
+    return omm_gguf_is_split_key(key) || omm_bytes_equal(key, omm_bytes_str("general.alignment"));
 }
 
 /* Later parts repeat keys of the first, or have none. */

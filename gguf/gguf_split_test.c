@@ -215,6 +215,7 @@ static void names(void) {
     all_wrong("split.count", 0, OMM_ERR_FORMAT, "split.count is 0");
     all_wrong("split.count", OMM_GGUF_PARTS_MAX + 1, OMM_ERR_TOO_BIG, "at most 1024");
     all_wrong("split.count", 4000000000u, OMM_ERR_TOO_BIG, "at most 1024");
+    all_wrong("split.count", OMM_GGUF_PARTS_MAX, OMM_ERR_MISMATCH, "-00001-of-01024.gguf");
     all_wrong("split.tensors.count", 4, OMM_ERR_MISMATCH, "5 tensors");
     write_text_count(other);
     CHECK_ERR(omm_gguf_open(&g, other), OMM_ERR_FORMAT);
@@ -314,6 +315,79 @@ static void digest_keeps_nothing(void) {
     omm_free(zeros);
 }
 
+enum { HALF_BYTES = 16 << 20 };
+
+/* Of two parts the one numbered `part`, from 0: so many tensors, or one of HALF_BYTES. */
+static void write_half(uint32_t part, uint32_t tensors, uint32_t all, const uint8_t *zeros) {
+    omm_gguf_writer w;
+    omm_buf out;
+    omm_gguf_writer_init(&w);
+    omm_buf_init(&out, (size_t)2 * HALF_BYTES);
+    omm_gguf_put_u32(&w, "split.no", part);
+    omm_gguf_put_u32(&w, "split.count", 2);
+    omm_gguf_put_u32(&w, "split.tensors.count", all);
+    const uint64_t values = tensors > 1 ? 1 : HALF_BYTES / sizeof(float);
+    for (uint32_t i = 0; i < tensors; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%u.%u", part, i);
+        omm_gguf_put_tensor(&w, name, OMM_GGML_F32, 1, &values,
+                            omm_bytes_of(zeros, values * sizeof(float)));
+    }
+    CHECK_OK(omm_gguf_writer_finish(&out, &w));
+    CHECK_OK(omm_file_write_fast(part_name(part + 1, 2), omm_buf_view(&out), 0644));
+    omm_gguf_writer_fini(&w);
+    omm_buf_fini(&out);
+}
+
+/* Each part has as many as one file may have, and both together one too many. */
+static void too_many_tensors(void) {
+    static const uint8_t zero[sizeof(float)];
+    omm_gguf g;
+    const uint32_t half = OMM_GGUF_TENSORS_MAX / 2;
+    write_half(0, half, 2 * half, zero);
+    write_half(1, half, 2 * half, zero);
+    CHECK_OK(omm_gguf_open(&g, part_name(1, 2)));
+    CHECK_EQ(g.tensor_count, OMM_GGUF_TENSORS_MAX);
+    omm_gguf_close(&g);
+    write_half(0, half, 2 * half + 1, zero);
+    write_half(1, half + 1, 2 * half + 1, zero);
+    CHECK_ERR(omm_gguf_open(&g, part_name(1, 2)), OMM_ERR_TOO_BIG);
+    CHECK(strstr(omm_err_sentence(), "65537 tensors, at most 65536") != NULL);
+}
+
+static void read_all(const omm_gguf *g) {
+    volatile uint8_t sum = 0;
+    for (size_t i = 0; i < g->tensor_count; i++)
+        for (size_t at = 0; at < g->tensors[i].data.size; at += 4096)
+            sum = (uint8_t)(sum + g->tensors[i].data.data[at]);
+    (void)sum;
+}
+
+/* Pages of whichever file: of one tensor, and of all. */
+static void lets_go_of_every_part(void) {
+    enum { SPARE_BYTES = 8 << 20 }; /* the kernel may map 2 MiB of each at the first touch */
+    omm_gguf g;
+    uint8_t *zeros = omm_alloc(HALF_BYTES, 1);
+    CHECK(zeros != NULL);
+    for (uint32_t part = 0; part < 2; part++) write_half(part, 1, 2, zeros);
+    omm_free(zeros);
+    CHECK_OK(omm_gguf_open(&g, part_name(1, 2)));
+    const uint64_t before = omm_memory_resident();
+    CHECK(before > 0);
+    for (uint32_t part = 0; part < 2; part++) {
+        read_all(&g);
+        const uint64_t both = omm_memory_resident();
+        CHECK(both + SPARE_BYTES > before + (uint64_t)2 * HALF_BYTES);
+        omm_gguf_release(&g, g.tensors[part].data);
+        const uint64_t one = omm_memory_resident();
+        CHECK(one < both - HALF_BYTES + SPARE_BYTES && one + SPARE_BYTES > both - HALF_BYTES);
+    }
+    read_all(&g);
+    omm_gguf_release_all(&g);
+    CHECK(omm_memory_resident() < before + SPARE_BYTES);
+    omm_gguf_close(&g);
+}
+
 int main(void) {
     CHECK(mkdtemp(s_dir) != NULL);
     any_part_opens_all();
@@ -324,6 +398,8 @@ int main(void) {
     files();
     out_of_memory();
     digest_keeps_nothing();
+    too_many_tensors();
+    lets_go_of_every_part();
     CHECK_OK(omm_dir_remove(s_dir));
     return 0;
 }

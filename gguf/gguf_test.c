@@ -74,6 +74,12 @@ static void check_values(const omm_gguf *g) {
     CHECK_ERR(omm_gguf_get_u32(&u, g, "test.f32"), OMM_ERR_FORMAT);
     CHECK_ERR(omm_gguf_get_f32(&f, g, "test.u32"), OMM_ERR_FORMAT);
     CHECK_ERR(omm_gguf_get_bool(&b, g, "test.words"), OMM_ERR_FORMAT);
+    CHECK_ERR(omm_gguf_get_text(text, sizeof text, g, "test.bool"), OMM_ERR_FORMAT);
+    CHECK_OK(omm_gguf_get_bool_or(&b, g, "test.bool", false));
+    CHECK(b);
+    CHECK_OK(omm_gguf_get_bool_or(&b, g, "test.none", false));
+    CHECK(!b);
+    CHECK_ERR(omm_gguf_get_bool_or(&b, g, "test.u32", true), OMM_ERR_FORMAT);
     CHECK_EQ(u, 4000000000u);
     CHECK_OK(omm_gguf_get_u32_or(&u, g, "test.none", 9));
     CHECK_EQ(u, 9);
@@ -94,6 +100,7 @@ static void check_arrays(const omm_gguf *g) {
     CHECK_OK(omm_gguf_get_array(&kv, g, "test.empty", OMM_GGUF_F64));
     CHECK_EQ(kv->count, 0);
     CHECK_ERR(omm_gguf_get_array(&kv, g, "test.numbers", OMM_GGUF_U32), OMM_ERR_FORMAT);
+    CHECK_ERR(omm_gguf_get_array(&kv, g, "test.u32", OMM_GGUF_U32), OMM_ERR_FORMAT);
 }
 
 static void check_tensors(const omm_gguf *g, uint32_t alignment) {
@@ -382,12 +389,21 @@ static void test_refuse_header(void) {
     begin(&m, 3, 0, 0);
     m.b.data[0] = 'g';
     end(&m, 0, OMM_ERR_FORMAT, "magic");
+    begin(&m, 7, 0, 0);
+    m.b.data[0] = 'g';
+    end(&m, 0, OMM_ERR_FORMAT, "magic before the version");
     begin(&m, 3, 0, OMM_GGUF_KV_MAX + 1);
     end(&m, 0, OMM_ERR_TOO_BIG, "too many keys");
     begin(&m, 3, OMM_GGUF_TENSORS_MAX + 1, 0);
     end(&m, 0, OMM_ERR_TOO_BIG, "too many tensors");
-    begin(&m, 3, 0, 100);
-    end(&m, 0, OMM_ERR_SIZE, "more keys than bytes");
+    /* Before memory is taken for a table of so many. */
+    static const uint64_t counts[][2] = {
+        {0, 100}, {0, OMM_GGUF_KV_MAX}, {100, 0}, {OMM_GGUF_TENSORS_MAX, 0}};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        begin(&m, 3, counts[i][0], counts[i][1]);
+        end(&m, 0, OMM_ERR_SIZE, "more keys or tensors than bytes");
+        says("table of contents needs");
+    }
 }
 
 static void test_refuse_keys(void) {
@@ -402,6 +418,16 @@ static void test_refuse_keys(void) {
     begin(&m, 3, 0, 1);
     kv_u32(&m, "a key", 1);
     end(&m, 0, OMM_ERR_FORMAT, "space in key");
+    for (size_t more = 0; more < 2; more++) {
+        static char key[OMM_GGUF_KEY_MAX + 2];
+        memset(key, 'k', OMM_GGUF_KEY_MAX + more);
+        begin(&m, 3, 0, 1);
+        kv_u32(&m, key, 1);
+        end(&m, 0, more ? OMM_ERR_TOO_BIG : OMM_OK, "long key");
+    }
+    begin(&m, 3, 0, 1);
+    kv_u32(&m, "k", 1);
+    end(&m, 1, OMM_ERR_SIZE, "bytes behind the last key");
     static const uint32_t alignments[] = {0,         1, 4, 7, 24, 33, OMM_GGUF_ALIGNMENT_MAX * 2,
                                           UINT32_MAX};
     for (size_t i = 0; i < sizeof alignments / sizeof alignments[0]; i++) {
@@ -431,6 +457,13 @@ static void test_refuse_values(void) {
     begin(&m, 3, 0, 1);
     str(&m, "k");
     u32(&m, OMM_GGUF_ARRAY);
+    u32(&m, OMM_GGUF_BOOL);
+    u64(&m, 3);
+    CHECK_OK(omm_buf_append(&m.b, "\1\0\2", 3));
+    end(&m, 0, OMM_ERR_FORMAT, "bool of 2 in an array");
+    begin(&m, 3, 0, 1);
+    str(&m, "k");
+    u32(&m, OMM_GGUF_ARRAY);
     u32(&m, OMM_GGUF_ARRAY);
     u64(&m, 0);
     end(&m, 0, OMM_ERR_FORMAT, "array of arrays");
@@ -446,6 +479,21 @@ static void test_refuse_values(void) {
     u32(&m, OMM_GGUF_U8);
     u64(&m, OMM_GGUF_ARRAY_MAX + 1);
     end(&m, 0, OMM_ERR_TOO_BIG, "long array");
+    begin(&m, 3, 0, 1);
+    str(&m, "k");
+    u32(&m, OMM_GGUF_ARRAY);
+    u32(&m, OMM_GGUF_U8);
+    u64(&m, OMM_GGUF_ARRAY_MAX);
+    end(&m, 0, OMM_ERR_SIZE, "longest array, cut off");
+    for (uint64_t more = 0; more < 2; more++) {
+        begin(&m, 3, 0, 1);
+        str(&m, "k");
+        u32(&m, OMM_GGUF_ARRAY);
+        u32(&m, OMM_GGUF_STRING);
+        u64(&m, 1);
+        u64(&m, OMM_GGUF_STRING_MAX + more);
+        end(&m, 0, more ? OMM_ERR_TOO_BIG : OMM_ERR_SIZE, "long string in an array");
+    }
     begin(&m, 3, 0, 1);
     str(&m, "k");
     u32(&m, OMM_GGUF_STRING);
@@ -497,8 +545,11 @@ static void test_refuse_tensors(void) {
     one_tensor("more", 4, 2, OMM_GGML_F32, 0, 64, OMM_ERR_SIZE);
     one_tensor("elements", 1ull << 32, 1ull << 32, OMM_GGML_F32, 0, 32, OMM_ERR_TOO_BIG);
     one_tensor("elements", 1ull << 63, 1, OMM_GGML_F32, 0, 32, OMM_ERR_TOO_BIG);
+    one_tensor("elements", 1ull << 63, 1, OMM_GGML_Q2_K, 0, 32, OMM_ERR_TOO_BIG);
     one_tensor("wrap", 3, 0x5555555555555558ull, OMM_GGML_F32, 0, 32, OMM_ERR_TOO_BIG); /* to 8 */
     one_tensor("bytes", 1ull << 62, 1, OMM_GGML_F32, 0, 32, OMM_ERR_TOO_BIG);
+    one_tensor("bytes", 1ull << 61, 1, OMM_GGML_F32, 0, 32, OMM_ERR_TOO_BIG);
+    one_tensor("most-bytes", 1ull << 60, 1, OMM_GGML_F32, 0, 32, OMM_ERR_SIZE);
     maker m;
     begin(&m, 3, 2, 0);
     info(&m, "twice", 4, 2, OMM_GGML_F32, 0);
@@ -592,6 +643,60 @@ static void test_block_versions(void) {
         "general.quantization_version is 1, with a tensor of type Q8_0 (blocks): quantised tensors "
         "are read as of version 2, or where the key is absent");
     one_tensor("blocks", 32, 1, OMM_GGML_Q8_0, 0, 64, OMM_OK);
+    begin(&m, 3, 0, 1);
+    str(&m, "general.quantization_version");
+    u32(&m, OMM_GGUF_STRING);
+    str(&m, "2");
+    end(&m, 0, OMM_ERR_FORMAT, "a version that is no number");
+    says("general.quantization_version is a string");
+}
+
+/* An adapter where a model is wanted, and what says of itself that it is something else. */
+static void test_adapters(void) {
+    static const struct {
+        uint32_t kind;
+        const char *type; /* NULL: no such key */
+        omm_err err;
+    } cases[] = {{OMM_GGUF_STRING, NULL, OMM_OK},
+                 {OMM_GGUF_STRING, "model", OMM_OK},
+                 {OMM_GGUF_STRING, "adapters", OMM_OK},
+                 {OMM_GGUF_STRING, "adapter", OMM_ERR_UNSUPPORTED},
+                 {OMM_GGUF_U32, "", OMM_ERR_FORMAT}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        maker m;
+        omm_gguf g;
+        begin(&m, 3, 0, cases[i].type ? 1 : 0);
+        if (cases[i].kind == OMM_GGUF_U32) {
+            kv_u32(&m, "general.type", 0);
+        } else if (cases[i].type) {
+            str(&m, "general.type");
+            u32(&m, OMM_GGUF_STRING);
+            str(&m, cases[i].type);
+        }
+        CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&m.b)));
+        CHECK_ERR(omm_gguf_refuse_adapter(&g), cases[i].err);
+        if (cases[i].err == OMM_ERR_UNSUPPORTED) says("an adapter, not a model");
+        omm_gguf_close(&g);
+        omm_buf_fini(&m.b);
+    }
+}
+
+/* A text that is one no longer where it ends at its NUL. */
+static void test_text_with_nul(void) {
+    maker m;
+    omm_gguf g;
+    char text[8] = "";
+    begin(&m, 3, 0, 1);
+    str(&m, "k");
+    u32(&m, OMM_GGUF_STRING);
+    u64(&m, 3);
+    CHECK_OK(omm_buf_append(&m.b, "a\0b", 3));
+    CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&m.b)));
+    CHECK_ERR(omm_gguf_get_text(text, sizeof text, &g, "k"), OMM_ERR_FORMAT);
+    says("k has a NUL inside");
+    CHECK_EQ(text[0], 0);
+    omm_gguf_close(&g);
+    omm_buf_fini(&m.b);
 }
 
 static void test_writer_refuses(void) {
@@ -613,6 +718,59 @@ static void test_writer_refuses(void) {
         CHECK(omm_gguf_writer_finish(&out, &w) != OMM_OK);
         CHECK_EQ(out.size, 0);
         omm_gguf_writer_fini(&w);
+        omm_buf_fini(&out);
+    }
+}
+
+/* What comes first counts, and stands for all that follows. */
+static void test_writer_keeps_the_first_error(void) {
+    static const uint32_t alignments[] = {0, 4, 24, OMM_GGUF_ALIGNMENT_MAX * 2};
+    const uint64_t dims[1] = {4};
+    for (size_t i = 0; i < sizeof alignments / sizeof *alignments; i++) {
+        omm_buf out;
+        omm_gguf_writer w;
+        omm_buf_init(&out, FILE_MAX);
+        omm_gguf_writer_init(&w);
+        omm_gguf_put_alignment(&w, alignments[i]);
+        omm_gguf_put_tensor(&w, "t", 77, 1, dims, omm_bytes_of(s_weights, 16));
+        omm_gguf_put_array(&w, "a", OMM_GGUF_U8, s_weights, (size_t)OMM_GGUF_ARRAY_MAX + 1);
+        CHECK_ERR(omm_gguf_writer_header(&out, &w), OMM_ERR_FORMAT);
+        CHECK_ERR(omm_gguf_writer_finish(&out, &w), OMM_ERR_FORMAT);
+        CHECK_EQ(out.size, 0);
+        omm_gguf_writer_fini(&w);
+        omm_buf_fini(&out);
+    }
+}
+
+/* Behind what a buffer has already; where it has no room for all, that alone stays. */
+static void test_writer_appends(void) {
+    const uint64_t dims[1] = {4};
+    omm_gguf g;
+    for (size_t room = 3; room < 400; room += 17) {
+        omm_buf out, alone;
+        omm_gguf_writer w;
+        omm_buf_init(&out, room);
+        omm_buf_init(&alone, FILE_MAX);
+        CHECK_OK(omm_buf_append(&out, "abc", 3));
+        omm_gguf_writer_init(&w);
+        omm_gguf_put_alignment(&w, 32);
+        omm_gguf_put_u32(&w, "k", 1);
+        omm_gguf_put_tensor(&w, "t", OMM_GGML_F32, 1, dims, omm_bytes_of(s_weights, 16));
+        CHECK_OK(omm_gguf_writer_finish(&alone, &w));
+        CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&alone)));
+        CHECK(omm_gguf_find(&g, "general.alignment") == NULL);
+        const size_t head = (size_t)g.data_offset;
+        omm_gguf_close(&g);
+        CHECK_ERR(omm_gguf_writer_header(&out, &w), room < 3 + head ? OMM_ERR_TOO_BIG : OMM_OK);
+        CHECK_EQ(out.size, room < 3 + head ? 3 : 3 + head);
+        out.size = 3;
+        const bool fits = room >= 3 + alone.size;
+        CHECK_ERR(omm_gguf_writer_finish(&out, &w), fits ? OMM_OK : OMM_ERR_TOO_BIG);
+        CHECK_EQ(out.size, fits ? 3 + alone.size : 3);
+        CHECK(memcmp(out.data, "abc", 3) == 0);
+        if (fits) CHECK(memcmp(out.data + 3, alone.data, alone.size) == 0);
+        omm_gguf_writer_fini(&w);
+        omm_buf_fini(&alone);
         omm_buf_fini(&out);
     }
 }
@@ -714,7 +872,11 @@ int main(void) {
     test_refuse_tensors();
     test_refusal_sentences();
     test_block_versions();
+    test_adapters();
+    test_text_with_nul();
     test_writer_refuses();
+    test_writer_keeps_the_first_error();
+    test_writer_appends();
     test_integers();
     test_floats();
     omm_buf_fini(&file);

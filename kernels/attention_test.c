@@ -55,6 +55,46 @@ static void each_is_alone(const omm_compute *c) {
     omm_free(q);
 }
 
+/* So are several of different lengths of text, on any number of threads: the longest first, and last. */
+static void texts_are_alone(void) {
+    enum { WIDTH = 16, HEADS = 8, KV_HEADS = 2, COUNT = 3, MOST = 70, LENGTH = 400 };
+    static const size_t texts[2][COUNT] = {{MOST, 5, 1}, {1, 5, MOST}};
+    static float want[COUNT][MOST * HEADS * WIDTH], got[COUNT][MOST * HEADS * WIDTH];
+    float *q = battery_floats(1, (size_t)MOST * HEADS * WIDTH);
+    float *k = battery_floats(2, (size_t)LENGTH * KV_HEADS * WIDTH);
+    omm_isa best;
+    CHECK_OK(omm_isa_choose(&best, NULL));
+    for (unsigned threads = 1; threads <= 5; threads += 2)
+        for (size_t order = 0; order < 2; order++) {
+            omm_kv kv;
+            omm_pool *pool = NULL;
+            omm_compute alone, c;
+            omm_attention a[COUNT];
+            CHECK_OK(omm_pool_open(&pool, threads));
+            CHECK_OK(omm_compute_init(&alone, NULL, best));
+            CHECK_OK(omm_compute_init(&c, pool, best));
+            CHECK_OK(omm_kv_init(&kv, OMM_KV_F16, KV_HEADS, WIDTH, LENGTH));
+            omm_kv_store(&c, &kv, k, k, LENGTH, 0);
+            for (size_t i = 0; i < COUNT; i++) {
+                a[i] = last_query(want[i], q, &kv, LENGTH, HEADS);
+                a[i].m = texts[order][i];
+                a[i].pos0 = LENGTH - a[i].m;
+                omm_attention_forward(&alone, &a[i]);
+                a[i].out = got[i];
+            }
+            memset(got, 0xff, sizeof got);
+            omm_attention_each(&c, a, COUNT);
+            for (size_t i = 0; i < COUNT; i++)
+                CHECK(same_bytes(want[i], got[i], a[i].m * HEADS * WIDTH * sizeof(float)));
+            omm_kv_fini(&kv);
+            omm_compute_fini(&alone);
+            omm_compute_fini(&c);
+            omm_pool_close(pool);
+        }
+    omm_free(q);
+    omm_free(k);
+}
+
 /* Two queries over long caches: heads alone and side by side, in sets that end before a share does. */
 static void long_caches(const omm_compute *c, float *out, omm_kv_type type, uint32_t heads,
                         uint32_t kv_heads) {
@@ -79,8 +119,9 @@ static void long_caches(const omm_compute *c, float *out, omm_kv_type type, uint
 }
 
 static void cuts_of_long_caches(void) {
-    enum { MOST = 2 * 56 * 16 };
-    static const uint32_t shapes[][2] = {{9, 3}, {20, 20}, {56, 4}, {4, 1}};
+    enum { MOST = 2 * 64 * 16 };
+    static const uint32_t shapes[][2] = {
+        {9, 3}, {20, 20}, {56, 4}, {4, 1}, {64, 1}}; /* of the last more than a tile has rows */
     static float want[MOST], got[MOST];
     omm_isa best;
     CHECK_OK(omm_isa_choose(&best, NULL));
@@ -102,6 +143,38 @@ static void cuts_of_long_caches(void) {
         omm_compute_fini(&c);
         omm_pool_close(pool);
     }
+}
+
+/* So many sequences over so long a cache that parts of their segments have no room in a worker's scratch. */
+static void more_than_scratch(void) {
+    enum { WIDTH = 8, HEADS = 64, KV_HEADS = 8, LENGTH = 8 * 1024, COUNT = 32 };
+    static float want[HEADS * WIDTH], got[COUNT][HEADS * WIDTH];
+    float *q = battery_floats(1, (size_t)HEADS * WIDTH);
+    float *k = battery_floats(2, (size_t)LENGTH * KV_HEADS * WIDTH);
+    omm_attention a[COUNT];
+    omm_compute c;
+    omm_pool *pool = NULL;
+    omm_isa best;
+    omm_kv kv;
+    const size_t row = ATTENTION_PART(16), segments = LENGTH / OMM_ATTENTION_SEGMENT;
+    CHECK(COUNT * segments * HEADS * row > WORK_FLOATS - ATTENTION_FLOATS);
+    CHECK_OK(omm_isa_choose(&best, NULL));
+    CHECK_OK(omm_pool_open(&pool, 2));
+    CHECK_OK(omm_compute_init(&c, pool, best));
+    CHECK_OK(omm_kv_init(&kv, OMM_KV_F16, KV_HEADS, WIDTH, LENGTH));
+    CHECK_EQ(kv.dim_padded, 16);
+    omm_kv_store(&c, &kv, k, k, LENGTH, 0);
+    for (size_t i = 0; i < COUNT; i++) a[i] = last_query(got[i], q, &kv, LENGTH, HEADS);
+    a[0].out = want;
+    omm_attention_forward(&c, &a[0]);
+    a[0].out = got[0];
+    omm_attention_each(&c, a, COUNT);
+    for (size_t i = 0; i < COUNT; i++) CHECK(same_bytes(want, got[i], sizeof want));
+    omm_kv_fini(&kv);
+    omm_compute_fini(&c);
+    omm_pool_close(pool);
+    omm_free(q);
+    omm_free(k);
 }
 
 static void all_equal(void) {
@@ -322,6 +395,37 @@ static void nan_shows(const omm_compute *c, omm_kv_type type, float bad) {
 }
 
 /* Blocks come when they are needed, go back, are copied before a second owner writes. */
+/* Eight bits, to the byte.  About the least half: of a scale that was rounded down none leaves its range, and where it is
+ * rounded to nothing all is zero.  What is no number says so by its scale. */
+static void least_scales(const omm_compute *c) {
+    enum { WIDTH = 32 };
+    static const struct {
+        float value;
+        uint16_t scale;
+        int8_t quant;
+    } cases[] = {{1.05e-5f, 1, 127}, /* 1.39 of the least half, 176 of it */
+                 {1e-9f, 0, 0},
+                 {INFINITY, OMM_KV_SCALE_NAN, 0},
+                 {NAN, OMM_KV_SCALE_NAN, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const float x[WIDTH] = {cases[i].value, -cases[i].value};
+        const size_t plane = (size_t)WIDTH * OMM_KV_BLOCK;
+        omm_kv kv;
+        CHECK_OK(omm_kv_init(&kv, OMM_KV_Q8_0, 1, WIDTH, 1));
+        uint8_t *keys = (uint8_t *)kv.blocks[0], *values = keys + kv.values_at;
+        memset(keys, 0, omm_kv_block_bytes(OMM_KV_Q8_0, 1, WIDTH));
+        omm_kv_store(c, &kv, x, x, 1, 0);
+        CHECK_EQ((int8_t)keys[0], cases[i].quant); /* four columns of a position side by side */
+        CHECK_EQ((int8_t)keys[1], -cases[i].quant);
+        CHECK_EQ((int8_t)values[0], cases[i].quant); /* four positions of a column */
+        CHECK_EQ((int8_t)values[4], -cases[i].quant);
+        CHECK_EQ(omm_get_u16(keys + plane), cases[i].scale);
+        CHECK_EQ(omm_get_u16(values + plane), cases[i].scale);
+        for (size_t at = 2; at < plane; at++) CHECK(keys[at] == 0 && (at == 4 || values[at] == 0));
+        omm_kv_fini(&kv);
+    }
+}
+
 static void blocks(void) {
     omm_kv_pool *pool = NULL;
     omm_kv a, b;
@@ -418,8 +522,16 @@ int main(void) {
     }
     each_is_alone(&c);
     omm_compute_fini(&c);
+    for (unsigned isa = 0; isa < OMM_ISA_COUNT; isa++) {
+        if (!omm_isa_available((omm_isa)isa)) continue;
+        CHECK_OK(omm_compute_init(&c, NULL, (omm_isa)isa));
+        least_scales(&c);
+        omm_compute_fini(&c);
+    }
     blocks();
+    texts_are_alone();
     cuts_of_long_caches();
+    more_than_scratch();
     all_equal();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

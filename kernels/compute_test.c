@@ -12,7 +12,10 @@ static void check_lower(void) {
     omm_isa lower = OMM_ISA_COUNT, parsed = OMM_ISA_COUNT;
     for (unsigned i = 0; i < OMM_ISA_COUNT; i++) {
         const omm_isa isa = (omm_isa)i;
-        if (!omm_isa_available(isa)) continue;
+        if (!omm_isa_available(isa)) { /* another processor's, or a newer one's */
+            CHECK_ERR(omm_isa_parse(&parsed, omm_isa_name(isa)), OMM_ERR_CONFIG);
+            continue;
+        }
         CHECK_OK(omm_isa_parse(&parsed, omm_isa_name(isa)));
         CHECK(parsed == isa);
         CHECK(omm_isa_lower(&lower, isa) == (isa != OMM_ISA_SCALAR));
@@ -55,7 +58,8 @@ static void check_blocks(const omm_compute *c) {
     omm_compute_give(c, huge);
     CHECK_EQ(omm_mem_live(), live + 1);
     CHECK(omm_compute_take(c, SIZE_MAX / 2, 3) == NULL);
-    CHECK(omm_compute_take(c, 1000, 1) == kept); /* as large as it was */
+    CHECK(omm_compute_take(c, SIZE_MAX / 2 + 1, 2) == NULL); /* not of 0 bytes */
+    CHECK(omm_compute_take(c, 1000, 1) == kept);             /* as large as it was */
     omm_compute_give(c, kept);
     void *larger = omm_compute_take(c, 1001, 1);
     CHECK(larger != NULL);

@@ -73,7 +73,7 @@ static unsigned reduce(double *r, double x) {
 }
 
 double omm_sin_d(double x) {
-    if (!(x >= -0x1p20 && x <= 0x1p20)) return not_a_number();
+    if (!(x >= -OMM_TURN_MAX && x <= OMM_TURN_MAX)) return not_a_number();
     double r = 0.0;
     switch (reduce(&r, x)) {
     case 0: return sin_small(r);
@@ -84,7 +84,7 @@ double omm_sin_d(double x) {
 }
 
 double omm_cos_d(double x) {
-    if (!(x >= -0x1p20 && x <= 0x1p20)) return not_a_number();
+    if (!(x >= -OMM_TURN_MAX && x <= OMM_TURN_MAX)) return not_a_number();
     double r = 0.0;
     switch (reduce(&r, x)) {
     case 0: return cos_small(r);

@@ -32,6 +32,11 @@ int main(void) {
     CHECK(isnan(omm_log_d(0.0)) && isnan(omm_log_d(-1.0)) && isnan(omm_log_d(HUGE_VAL)));
     CHECK(isnan(omm_sin_d(HUGE_VAL)) && isnan(omm_cos_d((double)NAN)) &&
           isnan(omm_exp_d((double)NAN)));
+    near(omm_sin_d(OMM_TURN_MAX), sin(OMM_TURN_MAX), 1.0);
+    near(omm_cos_d(-OMM_TURN_MAX), cos(OMM_TURN_MAX), 1.0);
+    const double beyond = nextafter(OMM_TURN_MAX, HUGE_VAL);
+    CHECK(isnan(omm_sin_d(beyond)) && isnan(omm_sin_d(-beyond)));
+    CHECK(isnan(omm_cos_d(beyond)) && isnan(omm_cos_d(-beyond)));
     CHECK(omm_exp_d(-HUGE_VAL) < 1e-300 && omm_exp_d(HUGE_VAL) > 1e300);
     return 0;
 }

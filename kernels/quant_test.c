@@ -252,6 +252,29 @@ static void put_infinity(uint8_t *half) {
     half[1] = 0x7c;
 }
 
+/* Columns that fill no strip: what lies beside them is zero, whatever was in that memory.  The largest numbers of each
+ * type are numbers. */
+static void odd_columns(omm_format format) {
+    enum { N = 37, K = 37 };
+    omm_bytes bytes = battery_rows(format, N, K, 3);
+    const size_t size = omm_format_row_bytes(format, 1);
+    uint8_t *first = writable(bytes);
+    first[size - 1] =
+        format == OMM_FORMAT_F16 ? 0x7b : 0x7f; /* the exponent, but for its last bit */
+    first[size - 2] = format == OMM_FORMAT_F16 ? 0xff : 0x7f;
+    omm_matrix w = packed(format, N, K, bytes, 1), v = packed(format, N, K, bytes, 1);
+    memset(v.data, 0xa5, v.strips * v.strip_bytes);
+    CHECK_OK(omm_matrix_pack_into(&v, NULL, bytes));
+    CHECK(memcmp(w.data, v.data, w.strips * w.strip_bytes) == 0);
+    float got[K], want[K];
+    omm_matrix_row(got, &w, 0);
+    omm_rows_dequantise(want, type_of(format), bytes.data, K);
+    CHECK(same_bits(got, want, K) && want[0] > 60000.0f);
+    omm_matrix_fini(&w);
+    omm_matrix_fini(&v);
+    release(bytes);
+}
+
 /* An infinite scale or weight is named by row and column, the first one whatever thread finds it. */
 static void faults_are_named(omm_format format) {
     enum { N = 70, K = 512 };
@@ -303,6 +326,10 @@ static void shapes_are_checked(omm_format format) {
     CHECK_EQ(omm_matrix_pack(&w, format, 1, 256, omm_bytes_of(zeros, bytes - 1)), OMM_ERR_SIZE);
     CHECK_EQ(omm_matrix_pack(&w, format, 1, 256, omm_bytes_of(zeros, bytes + 1)), OMM_ERR_SIZE);
     CHECK_EQ(omm_matrix_pack(&w, format, 0, 256, omm_bytes_of(zeros, 0)), OMM_ERR_TOO_BIG);
+    CHECK_EQ(omm_matrix_pack(&w, format, OMM_MATRIX_DIM_MAX + 1, 256, omm_bytes_of(zeros, bytes)),
+             OMM_ERR_TOO_BIG);
+    CHECK_EQ(omm_matrix_outline(&w, format, 1, OMM_MATRIX_DIM_MAX + 256), OMM_ERR_TOO_BIG);
+    CHECK_OK(omm_matrix_outline(&w, format, OMM_MATRIX_DIM_MAX, 256));
     if (block > 1)
         CHECK_EQ(omm_matrix_pack(&w, format, 1, block + 16, omm_bytes_of(zeros, bytes)),
                  OMM_ERR_FORMAT);
@@ -328,6 +355,7 @@ int main(void) {
             formats_agree(&c, format);
             omm_compute_fini(&c);
         }
+        if (!omm_format_is_quantised(format)) odd_columns(format);
         faults_are_named(format);
         shapes_are_checked(format);
     }

@@ -25,11 +25,24 @@ static void fill(omm_rope *r, const omm_rope_spec *spec) {
     }
 }
 
+/* Further on a sine is none; a table of NaN would be found in the logits. */
+static omm_err check_turns(const omm_rope_spec *spec) {
+    for (uint32_t i = 0; spec->positions > 0 && i < spec->rotated / 2; i++) {
+        const double last = (double)(spec->positions - 1) * spec->frequency[i];
+        if (!(last <= OMM_TURN_MAX))
+            return omm_raise(OMM_ERR_NUMERIC,
+                             "rotary table: pair %u turns by %g at position %u: at most %g", i,
+                             omm_nan_plain(last), spec->positions - 1, OMM_TURN_MAX);
+    }
+    return OMM_OK;
+}
+
 omm_err omm_rope_init(omm_rope *rope, const omm_rope_spec *spec) {
     OMM_ASSERT(spec->rotated >= 2 && spec->rotated % 2 == 0 && spec->rotated <= spec->head_dim);
     if ((uint64_t)spec->positions * spec->rotated > ROPE_FLOATS_MAX)
         return omm_raise(OMM_ERR_TOO_BIG, "rotary table of %u positions x %u: over %u",
                          spec->positions, spec->rotated, ROPE_FLOATS_MAX);
+    OMM_TRY(check_turns(spec));
     const size_t count = (size_t)spec->positions * spec->rotated;
     omm_rope r = {.style = spec->style,
                   .positions = spec->positions,

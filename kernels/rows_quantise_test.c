@@ -129,6 +129,13 @@ static void reference_roundings(void) {
     CHECK_EQ(row[2 + 15] & 15, 9); /* -0.5 */
     CHECK_EQ(row[2] >> 4, 8);      /* 0.5 */
     CHECK_EQ(row[2 + 1] & 15, 15); /* -7.5: 16 is cut to the largest code */
+    memset(x, 0, sizeof x);
+    x[3] = -8.0f; /* of two that are as large the first is code 0: d = 1 */
+    x[5] = 8.0f;
+    CHECK_OK(omm_rows_quantise(row, OMM_GGML_Q4_0, x, 32));
+    CHECK_EQ(omm_get_u16(row), 0x3c00);
+    CHECK_EQ(row[2 + 3] & 15, 0);
+    CHECK_EQ(row[2 + 5] & 15, 15);
     for (size_t i = 0; i < 32; i++) x[i] = 2.0f + (float)(i % 16);
     CHECK_OK(omm_rows_quantise(row, OMM_GGML_Q4_1, x, 32));
     omm_rows_dequantise(y, OMM_GGML_Q4_1, row, 32);

@@ -7,7 +7,8 @@
  *   widened to f32, and is stored in the output's type (omm/rows.h).
  *
  * Equal inputs give equal bytes, with any instruction set and number of threads.  The file is written
- * tensor by tensor; memory is a few rows.  Keys and all other tensors are those of the base.
+ * tensor by tensor; memory is a few rows.  Keys and all other tensors are those of the base, but for split.* (the model
+ * is one file) and, with another type, general.file_type (none) and general.quantization_version (2, where it is there).
  *
  * Depends on: compute, gguf, lora, rows.  Threads: one call at a time per compute.
  */

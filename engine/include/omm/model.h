@@ -164,7 +164,7 @@ float omm_model_temperature(const omm_model_dims *d, uint32_t position);
 /* Where longrope's factors are chosen for `positions` positions: are they the long ones? */
 bool omm_model_rope_far(const omm_model *model, uint32_t positions);
 /* Rotary table for `positions` positions; `far`: by the long factors; `local`: of the layers with a
- * window.  Errors: NOMEM, TOO_BIG. */
+ * window.  Errors: NOMEM, TOO_BIG, NUMERIC (factors that turn too far). */
 OMM_CHECKED omm_err omm_model_rope(omm_rope *rope, const omm_model *model, uint32_t positions,
                                    bool far, bool local);
 

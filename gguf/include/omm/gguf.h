@@ -146,6 +146,8 @@ OMM_CHECKED omm_err omm_gguf_part_path(char out[OMM_PATH_MAX], const char *path,
                                        uint32_t count);
 /* Whether `path` is there and is the file of `model`, or, by the name of `model`, another part of it. */
 bool omm_gguf_has_file(const char *model, const char *path);
+/* Does the key say which part of a model a file is (split.*)?  Who writes a model anew, as one file, leaves it out. */
+bool omm_gguf_is_split_key(omm_bytes key);
 
 /* Bytes of all files, and the BLAKE2b-256 of all of them one after the other: what names a base model.
  * For a model in one file, that of omm_hash_file. */

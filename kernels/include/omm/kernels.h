@@ -233,7 +233,7 @@ typedef struct omm_rope_spec {
 
 /* out[rotated / 2]: base^(-2i / rotated). */
 void omm_rope_frequencies(double *out, uint32_t rotated, double base);
-/* Errors: NOMEM, TOO_BIG (over 2^28 floats). */
+/* Errors: NOMEM, TOO_BIG (over 2^28 floats), NUMERIC (a pair turns by more than OMM_TURN_MAX). */
 OMM_CHECKED omm_err omm_rope_init(omm_rope *rope, const omm_rope_spec *spec);
 void omm_rope_fini(omm_rope *rope);
 /* In place on x[m][heads][head_dim], rows at positions pos0, pos0 + 1, ...; a and b the elements of

@@ -9,9 +9,11 @@
 #ifndef OMM_MATHD_H
 #define OMM_MATHD_H
 
+#define OMM_TURN_MAX 0x1p20 /* radians of which sin and cos are known */
+
 double omm_exp_d(double x); /* |x| <= 700, clamped there; NaN gives NaN */
 double omm_log_d(double x); /* x > 0 and normal; else NaN */
-double omm_sin_d(double x); /* |x| <= 2^20; else NaN */
+double omm_sin_d(double x); /* |x| <= OMM_TURN_MAX; else NaN */
 double omm_cos_d(double x);
 double omm_pow_d(double x, double y); /* exp(y log x), x > 0; relative error about |y log x| ulp */
 
