@@ -190,6 +190,14 @@ static const struct {
     {OBJECT("\"a\": {\"type\": \"number\", \"minimum\": 0, \"maximum\": 2}") "}",
      {"{\"a\": 1.5}", "{}"},
      {"{\"a\": 7.5}", "{\"a\": \"x\"}", "{\"b\": 1}"}},
+    {OBJECT(
+         "\"a\": {\"multipleOf\": 7, \"minimum\": 2, \"maximum\": 1, \"type\": \"integer\"}") "}",
+     {"{\"a\": 5}"},
+     {"{\"a\": \"x\"}"}}, /* nor of what is left out with the range */
+    {OBJECT(
+         "\"a\": {\"prefixItems\": [{\"type\": \"null\"}], \"items\": false, \"minItems\": 2}") "}",
+     {"{\"a\": [null]}"}, /* as many as there may be */
+     {"{\"a\": []}", "{\"a\": [null, 1]}", "{\"a\": [1]}"}},
     {OBJECT("\"a\": {\"type\": \"number\", \"minimum\": 2, \"maximum\": 1}") "}",
      {"{\"a\": 7.5}", "{\"a\": 1e5}"}, /* of the range nothing is left */
      {"{\"a\": \"x\"}"}},
