@@ -70,6 +70,9 @@ static void test_thoughts(void) {
     check_text(g, "<think>a <tool_call>", true);
     check_text(g, "<think></think><tool_call> x", false);
     check_text(g, "<think></think><think><tool_call> x", false); /* no second thought */
+    check_text(g, "<think>a <</think><tool_call> x", false);     /* a mark may begin again */
+    check_text(g, "<th <think><tool_call> x", false);            /* what begins so is no thought */
+    check_text(g, "<thol_call> x", true);                        /* nor a call */
     check_text(g, "<thin" ONE, true);
     check_text(g, "<thin<tool_call>x", false);
     check_text(g, "<tool_call>x", false);
