@@ -360,4 +360,8 @@ for old, new, code, says in (("  texts: [text.txt]\n  steps", "  texts: [text.tx
     err = run("pretrain", work / "bad.yaml", "--out", work / "bad.gguf", code=code).stderr
     if says not in err or (work / "bad.gguf").exists():
         fail(f"{new}: {err}")
+# Of a run that writes nothing no folder stays.
+run("pretrain", work / "bad.yaml", "--out", work / "new" / "deep" / "bad.gguf", "--checkpoint", work / "kept" / "bad.ck", code=2)
+if (work / "new").exists() or (work / "kept").exists():
+    fail("folders of a run that failed stay")
 print("pretrain: ok")
