@@ -738,9 +738,10 @@ static void test_refuse(const recipe *r, omm_err want) {
     omm_buf_fini(&file);
 }
 
-/* Phi-3's marks take the white space behind them; other models' do not. */
+/* Phi-3's marks take the white space behind them, but for three; other models' do not. */
 static void test_swallowed_space(void) {
     recipe r = s_gpt2;
+    r.texts[G_MARK + 1 - G_AB] = "<|endoftext|>";
     for (int swallows = 0; swallows < 2; swallows++) {
         r.name = swallows ? "Phi-3 mini" : "Phi 3";
         omm_tokenizer *t = open_recipe(&r);
@@ -748,6 +749,7 @@ static void test_swallowed_space(void) {
             check(t, TEXT("a<tool> \n b"), 0, IDS('a', G_TOOL, 'b'));
         else
             check(t, TEXT("a<tool>\nb"), 0, IDS('a', G_TOOL, '\n', 'b'));
+        check(t, TEXT("a<|endoftext|> b"), OMM_TOKENIZE_SPECIAL, IDS('a', G_MARK + 1, ' ', 'b'));
         omm_tokenizer_close(t);
     }
 }
