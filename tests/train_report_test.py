@@ -303,6 +303,11 @@ def check_counted(folder):
     measured([*once, "--new-tokens", 4, "--report", folder / "text"])
     (row,) = json.loads((folder / "text" / "report.json").read_text())["held_out"]["all"]
     check((row["items"], row["answers"], row["exact_after"]) == (1, 0, 0), f"a text: {row}")
+    text = folder / "crows.txt"  # a text is judged in windows as long as those that are learned
+    text.write_text("A crow is a bird. " * 40)
+    said, *_ = measured([*command[:-4], "-d", text, "-t", 1, "-o", same, "--eval", text, "--seq", 32, "--lr", 0, "--warmup", 0, "--steps", 1, "--new-tokens", 0, "--json"])
+    judged = json.loads(said.splitlines()[-1])["evaluation"]
+    check(judged["seq_max"] == 32 and judged["before"]["items"] > 4, f"windows: {judged}")
 
 
 def blake(path):
