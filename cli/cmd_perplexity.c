@@ -106,8 +106,11 @@ static omm_err score_text(score *out, loaded *l, const perplexity_options *o, om
     if (!o->separator) return score_ids(out, l, ids, 0, ids->count, window);
     uint32_t separator = omm_tokenizer_special(l->tokenizer, o->separator);
     if (separator == OMM_TOKEN_NONE)
-        return omm_raise(OMM_ERR_USAGE, "--separator '%s': the vocabulary has no such token",
-                         o->separator);
+        return omm_raise(
+            OMM_ERR_USAGE,
+            "--separator '%s': the vocabulary has no such token; accepted: one that is "
+            "no text, as <|endoftext|> or <|im_end|> where the model has them",
+            o->separator);
     return score_documents(out, l, ids, separator, window);
 }
 

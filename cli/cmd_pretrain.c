@@ -116,10 +116,23 @@ static omm_err find_all(const pretrain_run *r, const char *key, const omm_config
     return OMM_OK;
 }
 
+/* It lies beside CONFIG, wherever the texts are. */
+static omm_err find_valid(const pretrain_run *r) {
+    char path[OMM_PATH_MAX];
+    if (!r->config.valid_text) return OMM_OK;
+    OMM_TRY(omm_path_join(path, r->folder, r->config.valid_text));
+    if (omm_file_exists(path)) return OMM_OK;
+    return of_config(omm_raise(OMM_ERR_NOT_FOUND,
+                               "valid_text: %s is not there; it is looked for beside CONFIG", path),
+                     r);
+}
+
 /* Before the vocabulary is made, which may take a minute. */
 static omm_err find_texts(const pretrain_run *r) {
     OMM_TRY(find_all(r, "vocabulary.texts", &r->config.vocabulary.texts));
-    return r->start ? OMM_OK : find_all(r, "training.texts", &r->config.training.texts);
+    if (r->start) return OMM_OK;
+    OMM_TRY(find_all(r, "training.texts", &r->config.training.texts));
+    return find_valid(r);
 }
 
 /* What a table has no list of: the types that quantize has. */

@@ -84,7 +84,6 @@ static omm_err split_data(train_run *r) {
     const bool by_client = r->args.split_by && strcmp(r->args.split_by, "client") == 0;
     omm_dataset *all = r->data, *kept = NULL;
     OMM_TRY(omm_dataset_split(&kept, &r->eval, all, (double)r->args.split, by_client));
-    r->data_totals = *omm_dataset_totals(all);
     r->data = kept;
     omm_dataset_close(all);
     return OMM_OK;

@@ -293,8 +293,9 @@ bool train_is_like_start(const train_args *a) {
            !a->alpha_pattern;
 }
 
+/* `more`: what else is accepted, taken by who asks. */
 static omm_err choose(uint32_t *out, const char *option, const char *name,
-                      const char *const *choices) {
+                      const char *const *choices, const char *more) {
     char accepted[64] = "";
     for (uint32_t i = 0; choices[i]; i++) {
         if (strcmp(choices[i], name) == 0) {
@@ -304,7 +305,7 @@ static omm_err choose(uint32_t *out, const char *option, const char *name,
         size_t used = strlen(accepted);
         snprintf(accepted + used, sizeof accepted - used, "%s%s", i ? ", " : "", choices[i]);
     }
-    return omm_raise(OMM_ERR_USAGE, "--%s '%.40s'; accepted: %s", option, name, accepted);
+    return omm_raise(OMM_ERR_USAGE, "--%s '%.40s'; accepted: %s%s", option, name, accepted, more);
 }
 
 omm_err train_say_option(omm_err err, const char *file) {
@@ -380,10 +381,13 @@ static omm_err set_patterns(omm_recipe *r, const train_args *a) {
 omm_err train_recipe(omm_recipe *out, const train_args *a) {
     omm_recipe r = a->base;
     OMM_TRY(set_patterns(&r, a));
-    OMM_TRY(choose(&r.parts, "parts", a->parts, omm_recipe_parts_names));
-    if (!a->galore) OMM_TRY(choose(&r.optimizer, "optimizer", a->optimizer, omm_recipe_optimizers));
-    OMM_TRY(choose(&r.schedule, "schedule", a->schedule, omm_recipe_schedules));
-    OMM_TRY(choose(&r.activations, "activations", a->activations, omm_recipe_activations_names));
+    OMM_TRY(choose(&r.parts, "parts", a->parts, omm_recipe_parts_names, ""));
+    if (!a->galore)
+        OMM_TRY(choose(&r.optimizer, "optimizer", a->optimizer, omm_recipe_optimizers,
+                       a->full ? ", galore" : ""));
+    OMM_TRY(choose(&r.schedule, "schedule", a->schedule, omm_recipe_schedules, ""));
+    OMM_TRY(
+        choose(&r.activations, "activations", a->activations, omm_recipe_activations_names, ""));
     if (a->rank != s_count_unset) r.rank = a->rank;
     if (a->alpha != s_unset) r.alpha = a->alpha;
     r.steps = a->steps;

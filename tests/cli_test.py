@@ -1156,7 +1156,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
             (["--parts", "a"], "--parts a needs --start"), (["--checkpoint-every", 5], "--checkpoint-every needs --checkpoint"), \
             (["--galore-every", 3], "--galore-every needs"), (["--galore-scale", 1], "--galore-scale needs"), (["--eval-every", 2], "--eval-every needs --eval"), \
             (["--checkpoint", folder / "idle.ck", "--checkpoint-every", 0], "--checkpoint-every 0; accepted: 1 and more"), (["--clients", ","], "--clients: no name"), \
-            (["--clients", ",".join(map(str, range(257)))], "--clients: at most 256 names"), \
+            (["--clients", ",".join(map(str, range(257)))], "--clients: at most 256 names"), (["--optimizer", "lion"], "accepted: adamw, sgd, adafactor$"), \
             *((["--full", *of_adapters], f"{of_adapters[0]} does not go with --full") for of_adapters in
               (["--alpha", 4], ["--activations", "q8"], ["--parts", "b"], ["--prox", 0.1], ["--lora-plus", 2], ["--rslora"], ["--rank-pattern", "q=1"],
                ["--alpha-pattern", "q=1"])):

@@ -85,6 +85,19 @@ for model, bos in ((BASE, []), (asks, [BOS])):
     same(f"{model.name}, two documents", told(model, "--separator", SEPARATOR, "--window", 9), by_hand(model, [more[:cut], more[cut:]], 9, bos))
 done = run("perplexity", "-m", asks, "-f", text, "--window", 2, code=2)
 found.check("--window 2: must be at least 3" in done.stderr, done.stderr)
+for separator in "<|nowhere|>", "Rain":  # text that a model knows as text ends no document
+    done = run("perplexity", "-m", BASE, "-f", text, "--separator", separator, code=2)
+    found.check(f"--separator '{separator}': the vocabulary has no such token" in done.stderr and SEPARATOR in done.stderr and not done.stdout, done)
+# Marks are text, and with --special the tokens that they spell.
+same("marks as tokens", told(BASE, "--special"), by_hand(BASE, [more], 512, []))
+spelled = [int(i) for i in run("tokenize", "-m", BASE, "--file", text).stdout.split()]
+found.check(spelled != more, "the mark is one token either way")
+same("marks as text", told(BASE), by_hand(BASE, [spelled], 512, []))
+# One token is predicted from nothing.
+text.write_text("a")
+for more_of_it in [], ["--json"]:
+    done = run("perplexity", "-m", BASE, "-f", text, *more_of_it, code=3)
+    found.check("the text has no token to predict" in done.stderr and not done.stdout, done)
 # A byte order mark is no part of it.
 text.write_text(both)
 plain = told(BASE)

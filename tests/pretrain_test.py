@@ -301,7 +301,7 @@ for megabytes, says in ((20, "loading the model takes"), (100, "weights and grad
 for args, says in ((["--start", "r"], "--start does not go with --full"), (["--dropout", 0.1], "--dropout does not"),
                    (["--rank", 8], "--rank does not"), (["--targets", "q"], "--targets does not"),
                    (["--galore-rank", 8], "needs --optimizer galore"),
-                   (["--optimizer", "adam"], "accepted: adamw"), (["--optimizer", "muon"], "pretrain"), (["--type", "Q99"], "Q99"),
+                   (["--optimizer", "adam"], "accepted: adamw, sgd, adafactor, galore"), (["--optimizer", "muon"], "pretrain"), (["--type", "Q99"], "Q99"),
                    (["--optimizer", "galore", "--galore-every", 0], "every 0 steps")):
     if says not in full("--steps", 1, *args, code=2):
         fail(f"train --full {args}: {full('--steps', 1, *args, code=2)}")
@@ -325,7 +325,7 @@ for change, says in ((("kv_heads: 2", "kv_heads: 3"), "bad.yaml:LINE:COLUMN: mod
                      (("size: 340", "size: 340\n  words: gemma4"), "bad.yaml:LINE:COLUMN: vocabulary.words: tokenizer.ggml.pre 'gemma4' merges characters"),
                      (("steps: 12", "steps: 12\n  momentum: 0.5"), "bad.yaml:LINE:COLUMN: training.momentum is 0.5 with adamw"),
                      (("name: Test", "name: Test\ntype: Q9"), "bad.yaml:LINE:COLUMN: type: element type 'Q9'"),
-                     (("valid_text: valid.txt", "valid_text: none.txt"), "bad.yaml:LINE:COLUMN: valid_text: open "),
+                     (("valid_text: valid.txt", "valid_text: none.txt"), f"bad.yaml:LINE:COLUMN: valid_text: {work}/none.txt is not there; it is looked for beside CONFIG"),
                      (("steps: 12", "steps: x"), "steps"),
                      (("steps: 12", "steps: 12\n  matrix_rate: 2"), "bad.yaml:LINE:COLUMN: training.matrix_rate is 2 without muon"),
                      (("steps: 12", "steps: 12\n  optimizer: lion"), "muon"),
@@ -360,4 +360,8 @@ for old, new, code, says in (("  texts: [text.txt]\n  steps", "  texts: [text.tx
     err = run("pretrain", work / "bad.yaml", "--out", work / "bad.gguf", code=code).stderr
     if says not in err or (work / "bad.gguf").exists():
         fail(f"{new}: {err}")
+# Of a run that writes nothing no folder stays.
+run("pretrain", work / "bad.yaml", "--out", work / "new" / "deep" / "bad.gguf", "--checkpoint", work / "kept" / "bad.ck", code=2)
+if (work / "new").exists() or (work / "kept").exists():
+    fail("folders of a run that failed stay")
 print("pretrain: ok")

@@ -296,6 +296,18 @@ def check_counted(folder):
     said, *_ = measured([*once, "--new-tokens", 0, "--json"])
     alone, zoe = json.loads(said.splitlines()[-1])["evaluation"]["before"]["loss"], report["held_out"]["clients"][2]
     check(abs(zoe["loss_before"] - alone) < 1e-9, f"loss of zoe: {zoe}, alone {alone}")
+    said, *_ = measured([*once, "--new-tokens", 0, "--json", "--loss", "all"])  # whatever is learned, replies are judged
+    judged = json.loads(said.splitlines()[-1])["evaluation"]["before"]["loss"]
+    check(judged == alone, f"with --loss all {judged}, else {alone}")
+    held.write_text(json.dumps({"text": "A crow is a bird."}) + "\n")  # which asks for no answer
+    measured([*once, "--new-tokens", 4, "--report", folder / "text"])
+    (row,) = json.loads((folder / "text" / "report.json").read_text())["held_out"]["all"]
+    check((row["items"], row["answers"], row["exact_after"]) == (1, 0, 0), f"a text: {row}")
+    text = folder / "crows.txt"  # a text is judged in windows as long as those that are learned
+    text.write_text("A crow is a bird. " * 40)
+    said, *_ = measured([*command[:-4], "-d", text, "-t", 1, "-o", same, "--eval", text, "--seq", 32, "--lr", 0, "--warmup", 0, "--steps", 1, "--new-tokens", 0, "--json"])
+    judged = json.loads(said.splitlines()[-1])["evaluation"]
+    check(judged["seq_max"] == 32 and judged["before"]["items"] > 4, f"windows: {judged}")
 
 
 def blake(path):

@@ -409,7 +409,9 @@ static void test_default_first(void) {
     CHECK_OK(omm_chat_render(&p, t, &turn, 1, OMM_CHAT_WHOLE)); /* goes on */
     CHECK_OK(omm_chat_render(&q, none, &turn, 1, OMM_CHAT_WHOLE));
     CHECK_EQ(p.tokens.count, first + q.tokens.count);
-    CHECK_OK(omm_chat_render(&q, t, NULL, 0, OMM_CHAT_WHOLE));
+    omm_prompt_clear(&q);
+    CHECK_OK(omm_chat_render(&q, t, NULL, 0, OMM_CHAT_WHOLE)); /* of nothing nothing */
+    CHECK_EQ(q.tokens.count, 0);
     omm_prompt_fini(&q);
     omm_prompt_fini(&p);
     omm_tokenizer_close(none);

@@ -43,6 +43,7 @@ static void test_lists(void) {
         reads(s_own[i], M "[{\"name\": \"b\", \"arguments\": {}, \"id\": \"abcDEF123\"}]", "", "b");
     }
     reads(OMM_CALLS_GRANITE, T "[" A ", " B "]", "", "ab");
+    reads(OMM_CALLS_GRANITE, T "[{\"name\": \"b-2_Z\", \"arguments\": {}}]", "", "b");
     reads(OMM_CALLS_GRANITE, "Hm." T " [" B "]", "Hm.", "b");
     reads(OMM_CALLS_PHI4, T "[" A "]<|/tool_call|>", "", "a");
     reads(OMM_CALLS_PHI4, T "[" B "]", "", "b"); /* cut behind the list */
@@ -55,6 +56,7 @@ static void test_named(void) {
         reads(s_own[i], "So. " M "b[ARGS]{}" M "a[ARGS]{\"x\": \"}]" M T "\"}\n", "So.", "ba");
         reads(s_own[i], M "b[CALL_ID]abcDEF123[ARGS]{}", "", "b");
         reads(s_own[i], M "b{}", "", "b"); /* as one of them writes it */
+        reads(s_own[i], M "b-2_Z[ARGS]{}", "", "b");
         reads(s_own[i], M " b [ARGS] {} ", "", "b");
     }
 }

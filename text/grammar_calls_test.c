@@ -70,6 +70,9 @@ static void test_thoughts(void) {
     check_text(g, "<think>a <tool_call>", true);
     check_text(g, "<think></think><tool_call> x", false);
     check_text(g, "<think></think><think><tool_call> x", false); /* no second thought */
+    check_text(g, "<think>a <</think><tool_call> x", false);     /* a mark may begin again */
+    check_text(g, "<th <think><tool_call> x", false);            /* what begins so is no thought */
+    check_text(g, "<thol_call> x", true);                        /* nor a call */
     check_text(g, "<thin" ONE, true);
     check_text(g, "<thin<tool_call>x", false);
     check_text(g, "<tool_call>x", false);
@@ -190,6 +193,14 @@ static const struct {
     {OBJECT("\"a\": {\"type\": \"number\", \"minimum\": 0, \"maximum\": 2}") "}",
      {"{\"a\": 1.5}", "{}"},
      {"{\"a\": 7.5}", "{\"a\": \"x\"}", "{\"b\": 1}"}},
+    {OBJECT(
+         "\"a\": {\"multipleOf\": 7, \"minimum\": 2, \"maximum\": 1, \"type\": \"integer\"}") "}",
+     {"{\"a\": 5}"},
+     {"{\"a\": \"x\"}"}}, /* nor of what is left out with the range */
+    {OBJECT(
+         "\"a\": {\"prefixItems\": [{\"type\": \"null\"}], \"items\": false, \"minItems\": 2}") "}",
+     {"{\"a\": [null]}"}, /* as many as there may be */
+     {"{\"a\": []}", "{\"a\": [null, 1]}", "{\"a\": [1]}"}},
     {OBJECT("\"a\": {\"type\": \"number\", \"minimum\": 2, \"maximum\": 1}") "}",
      {"{\"a\": 7.5}", "{\"a\": 1e5}"}, /* of the range nothing is left */
      {"{\"a\": \"x\"}"}},

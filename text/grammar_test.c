@@ -53,6 +53,10 @@ static const struct {
     {"{\"type\": \"integer\", \"exclusiveMaximum\": -9223372036854775808}", OMM_ERR_UNSUPPORTED,
      "#: no number of"},
     {"{\"exclusiveMinimum\": 0}", OMM_ERR_UNSUPPORTED, "#: a range of what is no number"},
+    {"{\"type\": \"string\", \"multipleOf\": 2}", OMM_ERR_UNSUPPORTED,
+     "#: a range of what is no number"},
+    {"{\"anyOf\": [{\"const\": 3, \"enum\": [1, 2]}]}", OMM_ERR_UNSUPPORTED,
+     "#/anyOf/0: enum beside const"},
     {"{\"type\": \"number\", \"minimum\": 0.3, \"exclusiveMaximum\": 0.3}", OMM_ERR_UNSUPPORTED,
      "#: no number of up to 18 digits and 9 behind the point is in the range"},
     {"{\"type\": \"number\", \"exclusiveMinimum\": 0, \"maximum\": 1e-10}", OMM_ERR_UNSUPPORTED,
@@ -304,6 +308,9 @@ static const texts s_texts[] = {
      {"[]", "[null]", "[null,null]"}},
     {"{\"maxItems\": 0}", {"[]"}, {"[1]", "[1"}},
     {"{\"maxItems\": 1.0, \"minItems\": 1}", {"[1]"}, {"[]", "[1,"}},
+    /* no number is cut to 32 bits */
+    {"{\"type\": \"string\", \"maxLength\": 4294967297}", {"\"\"", "\"abc\""}, {"1"}},
+    {"{\"maxItems\": 4294967296}", {"[]", "[1, 2]"}, {"1"}},
     {"{\"items\": false}", {"[]"}, {"[1]"}},
     {"{\"maxItems\": 1000000000000}", {"[]", "[1,2,3]"}, {"{}"}},
     {"{\"anyOf\": [{\"type\": \"integer\"}, {\"type\": \"number\"}, {\"enum\": [\"a\"]}, "
@@ -565,6 +572,10 @@ static void test_early(void) {
         {"{\"format\": \"date\"}", "\"2023-02-29", 10},
         {"{\"type\": \"integer\", \"minimum\": 0}", "-1", 0},
         {"{\"type\": \"number\", \"exclusiveMinimum\": 0}", "-0", 0},
+        /* an alternative that no text ends begins none */
+        {"{\"anyOf\": [{\"type\": \"null\"}, {\"$ref\": \"#/$defs/a\"}], "
+         "\"$defs\": {\"a\": {\"items\": {\"$ref\": \"#/$defs/a\"}, \"minItems\": 1}}}",
+         "[", 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         omm_grammar *g = NULL;

@@ -46,6 +46,14 @@ static const family s_families[] = {
     {"opened if it is asked for, else nothing: Bielik 3",
      TURNS HISTORY BEGIN "{%- if enable_thinking %}{{- '<think>\\n' }}{%- endif %}{% endif %}",
      OMM_THINKING_OPENED, "assistant\n<think>\n", "assistant\n"},
+    {"the same, in other words",
+     TURNS HISTORY BEGIN
+     "{% if enable_thinking is true %}{{- '<think>\\n' }}{%- endif %}{% endif %}",
+     OMM_THINKING_OPENED, "assistant\n<think>\n", "assistant\n"},
+    {"the same, which may be undefined",
+     TURNS HISTORY BEGIN "{%- if enable_thinking is defined and enable_thinking -%}"
+                         "{{- '<think>\\n' }}{%- endif %}{% endif %}",
+     OMM_THINKING_OPENED, "assistant\n<think>\n", "assistant\n"},
     {"the same, and an empty thought else: MiniCPM 5",
      TURNS HISTORY BEGIN "{%- if enable_thinking is false %}{{ '<think>\\n\\n</think>\\n\\n' }}"
                          "{%- elif enable_thinking is true %}{{ '<think>\\n' }}{% endif %}",

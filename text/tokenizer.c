@@ -171,10 +171,10 @@ omm_err omm_tokenizer_decode(omm_buf *out, const omm_tokenizer *tokenizer, const
 
 /* True while these bytes may still grow into a well-formed character. */
 static bool is_unfinished(const uint8_t *p, size_t count) {
-    static const uint8_t tails[3] = {0x80, 0x90, 0xa0}; /* second bytes of every allowed range */
+    static const uint8_t tails[2] = {0x80, 0xa0}; /* of them one is in each range of second bytes */
     uint8_t whole[4] = {0};
     memcpy(whole, p, count);
-    for (unsigned t = 0; t < 3; t++) {
+    for (unsigned t = 0; t < 2; t++) {
         for (size_t i = count; i < 4; i++) whole[i] = i == 1 ? tails[t] : 0x80;
         if (omm_utf8_size(whole, 4) > count) return true;
     }

@@ -550,6 +550,50 @@ static void test_stream(void) {
     omm_tokenizer_close(t);
 }
 
+/* Of tokens that are cut out of a text the longest is, wherever the list has it; of two merges of one score, 0 and -0 are
+ * one, the left one is made. */
+static void test_precedence(void) {
+    recipe r = s_gemma;
+    r.types[C_LINE - C_SPACE] = r.types[C_LINE2 - C_SPACE] = TOKEN_USER;
+    omm_tokenizer *t = open_recipe(&r);
+    check(t, TEXT("a\n\n\nb"), 0, IDS(C_A, C_LINE2, C_LINE, C_B));
+    omm_tokenizer_close(t);
+    r = s_gpt2; /* one of no bytes is nowhere */
+    r.texts[G_MARK + 1 - G_AB] = "";
+    r.types[G_MARK + 1 - G_AB] = TOKEN_CONTROL;
+    t = open_recipe(&r);
+    check(t, TEXT("abc<tool>"), OMM_TOKENIZE_SPECIAL, IDS(G_ABC, G_TOOL));
+    omm_tokenizer_close(t);
+    r = s_llama;
+    r.texts[12] = "ba";
+    r.scores[L_AB - L_SPACE] = -0.0f;
+    t = open_recipe(&r);
+    check(t, TEXT("aba"), OMM_TOKENIZE_CONTINUE, IDS(L_AB, L_A));
+    omm_tokenizer_close(t);
+}
+
+/* The first and the last character of each kind of first byte: nothing until its last byte, whatever the second may be. */
+static void test_stream_ranges(void) {
+    static const char *const all[] = {"\xc2\x80",         "\xdf\xbf",         "\xe0\xa0\x80",
+                                      "\xe0\xbf\xbf",     "\xe1\x80\x80",     "\xed\x80\x80",
+                                      "\xed\x9f\xbf",     "\xee\x80\x80",     "\xef\xbf\xbf",
+                                      "\xf0\x90\x80\x80", "\xf0\xbf\xbf\xbf", "\xf1\x80\x80\x80",
+                                      "\xf4\x80\x80\x80", "\xf4\x8f\xbf\xbf"};
+    omm_tokenizer *t = open_recipe(&s_gpt2);
+    omm_buf out;
+    omm_buf_init(&out, FILE_MAX);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const size_t size = strlen(all[i]);
+        omm_detok d = {0};
+        omm_buf_clear(&out);
+        for (size_t k = 0; k < size; k++)
+            push(&out, &d, t, (uint8_t)all[i][k], k + 1 < size ? 0 : size);
+        CHECK(omm_bytes_equal(omm_buf_view(&out), omm_bytes_str(all[i])));
+    }
+    omm_buf_fini(&out);
+    omm_tokenizer_close(t);
+}
+
 /* What is held back breaks where the next id does not go on with it. */
 static void test_breaks(void) {
     static const struct {
@@ -694,9 +738,10 @@ static void test_refuse(const recipe *r, omm_err want) {
     omm_buf_fini(&file);
 }
 
-/* Phi-3's marks take the white space behind them; other models' do not. */
+/* Phi-3's marks take the white space behind them, but for three; other models' do not. */
 static void test_swallowed_space(void) {
     recipe r = s_gpt2;
+    r.texts[G_MARK + 1 - G_AB] = "<|endoftext|>";
     for (int swallows = 0; swallows < 2; swallows++) {
         r.name = swallows ? "Phi-3 mini" : "Phi 3";
         omm_tokenizer *t = open_recipe(&r);
@@ -704,6 +749,7 @@ static void test_swallowed_space(void) {
             check(t, TEXT("a<tool> \n b"), 0, IDS('a', G_TOOL, 'b'));
         else
             check(t, TEXT("a<tool>\nb"), 0, IDS('a', G_TOOL, '\n', 'b'));
+        check(t, TEXT("a<|endoftext|> b"), OMM_TOKENIZE_SPECIAL, IDS('a', G_MARK + 1, ' ', 'b'));
         omm_tokenizer_close(t);
     }
 }
@@ -907,6 +953,8 @@ int main(void) {
     test_random_merges(LLAMA);
     test_random_merges(CHARACTERS);
     test_stream();
+    test_stream_ranges();
+    test_precedence();
     test_breaks();
     test_no_room();
     test_random_bytes();
