@@ -588,6 +588,48 @@ static void does_not_know_whole_submissions(void) {
     victim_close(&v);
 }
 
+/* Told to come again at once, without end.  Returns how often the payload went along with what it asked a hundred times. */
+static uint32_t put_off(victim *v) {
+    uint32_t payloads = 0;
+    for (uint32_t i = 0; i < 100; i++) {
+        const uint64_t begin_ms = v->now_ms;
+        payloads += request_of(v).data.size > 0;
+        CHECK_EQ(request_of(v).kind, OMM_REQUEST_SUBMIT);
+        victim_answer(v, &(omm_reply){.kind = OMM_REPLY_WAIT});
+        victim_until_active(v);
+        CHECK_EQ(v->now_ms - begin_ms, i < 9 ? 10u << i : 5000u);
+    }
+    return payloads;
+}
+
+/* The payload goes three times; then whoever wants it asks for it.  The next submission is another one. */
+static void wait_without_end(void) {
+    victim v;
+    victim_open_as(&v, true);
+    const omm_bytes all = omm_bytes_str("some public data");
+    const omm_digest digest = omm_hash(all);
+    const uint32_t first[1] = {0};
+    victim_answer(&v, &(omm_reply){.kind = OMM_REPLY_WAIT}); /* nor does it poll without end */
+    CHECK_EQ(v.action.kind, OMM_NODE_WAIT);
+    CHECK_EQ(v.action.until_ms, v.now_ms + 10);
+    offer_canary(&v, all, &digest);
+    give_shard(&v, &digest, 0, all);
+    victim_work(&v);
+    CHECK_EQ(put_off(&v), 3);
+    victim_answer(&v, &(omm_reply){.kind = OMM_REPLY_NEED, .missing = first, .missing_count = 1});
+    CHECK_EQ(victim_asked(&v), OMM_REQUEST_PUT);
+    victim_answer(&v, &(omm_reply){.kind = OMM_REPLY_NEED});
+    CHECK_EQ(request_of(&v).data.size, 0); /* that it was wanted once makes no new start */
+    victim_refuse(&v);
+    victim_offer_honest(&v);
+    victim_give_chunks(&v);
+    victim_work(&v);
+    CHECK_EQ(put_off(&v), 3);
+    victim_refuse(&v);
+    CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
+    victim_close(&v);
+}
+
 /* An adapter with the offer that is not the offer's is asked for again; one that is goes straight to work. */
 static void adapter_with_the_offer(void) {
     victim v;
@@ -660,6 +702,7 @@ int main(void) {
     canary_then_own(true);
     does_not_know_whole();
     does_not_know_whole_submissions();
+    wait_without_end();
     adapter_with_the_offer();
     state_dir_of_another();
     return 0;
