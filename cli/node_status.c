@@ -153,9 +153,9 @@ static void print_now(const json_t *root) {
     node_print_clean(text_of(root, "coordinator"));
     printf("\n");
     const json_t *wire = json_object_get(root, "wire");
-    if (wire)
-        printf("connection   %lld bytes out, %lld in, since it was started\n",
-               number_of(wire, "bytes_out"), number_of(wire, "bytes_in"));
+    if (wire && number_of(wire, "since_s"))
+        printf("connection   %lld bytes out, %lld in, since %s\n", number_of(wire, "bytes_out"),
+               number_of(wire, "bytes_in"), time_text(since, number_of(wire, "since_s")));
 }
 
 static void print_files(const json_t *root) {

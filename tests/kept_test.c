@@ -139,10 +139,12 @@ static void board_of_another_run(void) {
     victim v;
     board b;
     omm_fake_clock clock;
+    const omm_clock fake = omm_clock_fake(&clock);
     victim_open(&v);
     const omm_node_limits limits = omm_node_limits_default();
     const omm_node_options options = victim_options(&v, &limits);
-    board_open(&b, &options, omm_clock_fake(&clock));
+    clock = (omm_fake_clock){.now_ms = 500, .wall_ms = 49000};
+    board_open(&b, &options, fake);
     clock = (omm_fake_clock){.now_ms = 1000, .wall_ms = 50000};
     victim_offer_honest(&v);
     victim_answer(&v, &s_no); /* no chunk: it left the round */
@@ -155,6 +157,13 @@ static void board_of_another_run(void) {
     victim_answer(&v, &s_no);
     board_show(&b, "waiting", "", v.node, NULL, true);
     CHECK(board_says(&v, "round") == -1 && board_says(&v, "since_s") == 58);
+    json_t *root = NULL; /* what passed over its connection did so since it was opened */
+    char path[OMM_PATH_MAX];
+    CHECK_OK(omm_path_join(path, v.dir, OMM_NODE_STATUS_FILE));
+    CHECK_OK(omm_json_load(&root, path, 1 << 20));
+    const json_t *wire = json_object_get(root, "wire");
+    CHECK_EQ(json_integer_value(json_object_get(wire, "since_s")), 49);
+    json_decref(root);
     board_close(&b);
     victim_close(&v);
 }

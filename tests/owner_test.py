@@ -234,6 +234,8 @@ def main(folder):
     check([r["verdict"] for r in rounds] == ["OK", "OK"] and sent["accepted"] == sent["rounds"] == 2, rounds)
     check(sent["payload_bytes"] == sum(r["payload_bytes"] for r in rounds) < len(tap.out), sent)
     check(all(r["sent"] is True for r in rounds), rounds)
+    wire = json.loads((folder / "anna" / "status.json").read_text())["wire"]
+    check(sent["payload_bytes"] + sent["submission_bytes"] < wire["bytes_out"] <= len(tap.out), (wire, sent, len(tap.out)))
     for r in rounds:
         path = next((folder / "state" / "bundle" / "payloads").rglob(r["payload"] + "*"), None)
         check(path and path.stat().st_size == r["payload_bytes"], f"no payload {r['payload']} in the bundle")
