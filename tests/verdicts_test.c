@@ -358,7 +358,9 @@ static void work_not_done(void) {
     CHECK_EQ(v.action.kind, OMM_NODE_WORK);
     const omm_seed token = {{1}}; /* an invitation is what it has instead */
     options.token = &token;
-    victim_reopen_as(&v, &options);
+    victim_reopen_as(&v, &options); /* and is shown at once */
+    answer_challenge(&v, WORK_BITS, v.p.offer.run_id, OMM_CONTEXT_CHALLENGE, own);
+    check_no_work(&v, "not an answer to it");
     challenge_honest(&v, WORK_BITS);
     check_no_work(&v, "not an answer to it");
     victim_close(&v);
