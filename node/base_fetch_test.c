@@ -659,7 +659,10 @@ static void test_kept_model(void) {
             CHECK(strcmp(result.path, path) == 0 && omm_file_exists(path));
             CHECK_EQ(chunks, 0);
         }
+        limit_files(0);
         CHECK_OK(fetch_into(name, &result, whole[i], &chunks)); /* nor was the manifest replaced */
+        limit_files(-1);
+        CHECK(strcmp(result.path, path) == 0);
         CHECK_EQ(chunks, 0);
     }
 }
