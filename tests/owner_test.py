@@ -6,7 +6,7 @@ Between node and coordinator stands a relay that keeps every byte.
 
 usage: owner_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
-import ctypes, ctypes.util, hashlib, json, os, pathlib, re, sys, time
+import ctypes, ctypes.util, hashlib, json, os, pathlib, re, sqlite3, sys, threading, time
 
 import live
 from live import check
@@ -234,6 +234,13 @@ def main(folder):
     check([r["verdict"] for r in rounds] == ["OK", "OK"] and sent["accepted"] == sent["rounds"] == 2, rounds)
     check(sent["payload_bytes"] == sum(r["payload_bytes"] for r in rounds) < len(tap.out), sent)
     check(all(r["sent"] is True for r in rounds), rounds)
+    # Somebody else who looks at the same time is not taken for a node that runs.
+    held = sqlite3.connect(folder / "anna" / "node.sqlite", check_same_thread=False)
+    held.execute("PRAGMA locking_mode=EXCLUSIVE")
+    held.execute("BEGIN EXCLUSIVE")
+    threading.Timer(0.3, held.close).start()
+    seen = status(folder)
+    check(seen["running"] is False, f"a node that has ended is said to run: {seen}")
     wire = json.loads((folder / "anna" / "status.json").read_text())["wire"]
     check(sent["payload_bytes"] + sent["submission_bytes"] < wire["bytes_out"] <= len(tap.out), (wire, sent, len(tap.out)))
     for r in rounds:
@@ -264,6 +271,8 @@ def main(folder):
     for name, data in [("what was sent", tap.out), ("what came back", tap.back),
                        *((f"frame {i}", f) for i, f in enumerate(frames))]:
         check(not leaks(data, secret), f"{name} holds the owner's text")
+    for word in (str(folder), "train.jsonl", "anna.key", "anna.yaml", "openmeshmind-tiny", "newest.gguf", "node.sqlite", "status.json"):
+        check(not any(word.encode() in data for data in (tap.out, *frames)), f"what was sent holds {word}")
     # The search itself finds what is there, plain and compressed.
     planted = next(iter(private_texts())).encode()
     check(leaks(b"xy" + planted, secret), "the search finds nothing")
