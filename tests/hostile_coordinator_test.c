@@ -404,6 +404,7 @@ static void wrong_chunk(void) {
     chunk.index = 7;
     victim_answer(&v, &chunk);
     CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
+    CHECK(strstr(omm_node_get_status(v.node).left, "not the one we asked for"));
     victim_close(&v);
 }
 

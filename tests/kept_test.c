@@ -331,6 +331,10 @@ static bool is_kept(victim *v, const char *name) {
 static void change_global_digest(omm_offer *o) {
     o->global.digest.b[0] ^= 1;
 }
+static void change_canary_of_another(omm_offer *o) {
+    change_canary(o);
+    change_global_digest(o);
+}
 
 /* It goes on behind the chunks that are here and right, over a restart too; what is kept of another adapter goes. */
 static void half_a_download(void) {
@@ -345,6 +349,11 @@ static void half_a_download(void) {
     goes_on_again_at(&v, 2);
     victim_reopen(&v, &limits);
     goes_on_at(&v, 2);
+    victim_answer(&v, &s_no);
+    s_selected = v.p.f.run_nodes[v.p.f.of_node[PEER]].id; /* a canary leaves what is here alone */
+    victim_offer(&v, change_canary_of_another, &v.p.f.coordinator_key);
+    CHECK_EQ(victim_asked(&v), OMM_REQUEST_GET);
+    goes_on_again_at(&v, 2);
     victim_give_chunk(&v);
     goes_on_again_at(&v, 3);
     CHECK_OK(node_keep_put(v.node, "global/1", omm_bytes_of(wrong, OMM_CHUNK_BYTES)));
@@ -360,8 +369,11 @@ static void half_a_download(void) {
     victim_reopen(&v, &limits); /* killed with all of it here: an answer ends every download */
     goes_on_at(&v, CHUNKS - 1);
     victim_give_chunk(&v);
+    CHECK_OK(node_keep_put(v.node, KEEP_CHECKPOINT, omm_bytes_str("left")));
+    CHECK_OK(node_keep_put(v.node, KEEP_CHECKPOINT_OFFER, omm_bytes_str("whose")));
     victim_work(&v);
     CHECK(!is_kept(&v, "global/0") && !is_kept(&v, "global"));
+    CHECK(!is_kept(&v, KEEP_CHECKPOINT) && !is_kept(&v, KEEP_CHECKPOINT_OFFER));
     victim_close(&v);
 }
 
