@@ -543,6 +543,47 @@ static void taken_when_there_is_room(victim *v, omm_node_event_kind kind, omm_by
     CHECK_OK(step(v, &event));
 }
 
+static const victim *s_full; /* whose disk is full while it trains */
+
+static omm_err train_without_room(omm_training *api, omm_training_result *out, float *values,
+                                  omm_buf *step_digests, const omm_training_job *job,
+                                  const struct omm_compute *compute) {
+    (void)api, (void)out, (void)values, (void)step_digests, (void)compute;
+    disk_is_full(s_full, true);
+    CHECK_ERR(job->save(job->ud, omm_bytes_str("no room"), 7), OMM_ERR_IO);
+    disk_is_full(s_full, false);
+    return omm_raise(OMM_ERR_CANCELLED, "stopped");
+}
+
+static void hear_not_kept(void *ud, omm_log_level level, const char *line) {
+    if (level == OMM_LOG_ERROR && strstr(line, " checkpoint_not_kept ") && strstr(line, " step=7 "))
+        ++*(unsigned *)ud;
+}
+
+/* A checkpoint that has no room is said; the one before it stays. */
+static void no_room_for_a_checkpoint(void) {
+    unsigned count = 0;
+    const omm_node_limits limits = omm_node_limits_default();
+    const omm_log log = {
+        .level = OMM_LOG_ERROR, .clock = omm_clock_system(), .sink = hear_not_kept, .ud = &count};
+    victim v;
+    victim_open(&v);
+    s_full = &v;
+    omm_node_options options = victim_options(&v, &limits);
+    options.log = &log;
+    victim_reopen_as(&v, &options);
+    v.p.f.training[PEER]->run = train_and_leave;
+    leaves_own(&v, "", "own");
+    v.p.f.training[PEER]->run = train_without_room;
+    victim_offer_honest(&v);
+    victim_give_chunks(&v);
+    CHECK_ERR(work_left(&v), OMM_ERR_CANCELLED);
+    CHECK_EQ(count, 1);
+    v.p.f.training[PEER]->run = train_and_leave;
+    leaves_own(&v, "own", "own");
+    victim_close(&v);
+}
+
 static void reply_with(omm_buf *bytes, const omm_reply *reply) {
     omm_buf_clear(bytes);
     CHECK_OK(omm_reply_encode(bytes, reply));
@@ -687,6 +728,7 @@ int main(void) {
     dry_cannot_be_said();
     no_memory();
     full_disk();
+    no_room_for_a_checkpoint();
     run_and_its_count();
     records_too_large();
     not_asked_for();

@@ -552,6 +552,9 @@ static void no_answer(void) {
             CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
             victim_step(&v, OMM_NODE_SEND_FAILED, (omm_bytes){0});
             CHECK_EQ(wait_ms(&v), want < 30000 ? want : 30000);
+            v.now_ms = v.action.until_ms - 1;
+            victim_step(&v, OMM_NODE_TICK, (omm_bytes){0});
+            CHECK_EQ(wait_ms(&v), 1); /* nor a millisecond earlier */
         }
         CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
         victim_answer(&v, &(omm_reply){.kind = OMM_REPLY_WAIT, .retry_ms = 10000000});
