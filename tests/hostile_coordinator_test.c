@@ -524,7 +524,7 @@ static void canary_then_own(bool restart) {
     CHECK_EQ(omm_node_get_status(v.node).rounds_accepted, 0);
     if (restart) victim_reopen(&v, &limits);
     CHECK_EQ(victim_poll(&v).rounds_seen, 0);
-    victim_check_sent(&v, "canaries", 1);
+    victim_check_sent(&v, "canaries", 1, "OK");
     victim_offer_honest(&v);
     victim_give_chunks(&v);
     victim_work(&v);
@@ -533,7 +533,7 @@ static void canary_then_own(bool restart) {
     yes = victim_receipt(&v, OMM_OK);
     victim_answer_receipt(&v, &yes, &v.p.f.coordinator_key);
     CHECK_EQ(victim_poll(&v).rounds_seen, 1);
-    victim_check_sent(&v, "rounds", 1);
+    victim_check_sent(&v, "rounds", 1, "OK");
     victim_close(&v);
 }
 

@@ -200,7 +200,7 @@ static void residual_over_rounds(void) {
     victim_answer_receipt(&v, &receipt, own);
     const omm_submission fourth = submitted_in(&v, 3);
     CHECK(omm_digest_equal(&fourth.residual_before, &first.residual_before)); /* zeros */
-    victim_check_sent(&v, "rounds", 4);
+    victim_check_sent(&v, "rounds", 4, NULL);
     receipt = victim_receipt(&v, OMM_ERR_REFUSED_NORM);
     victim_answer_receipt(&v, &receipt, own);
     s_round = 1; /* refused then, and of another one the last is known alone */
