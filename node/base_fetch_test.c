@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PIECES = 4, BYTES = 7 * (int)OMM_CHUNK_BYTES + 77 }; /* pieces of two chunks */
@@ -95,6 +96,38 @@ static void test_store(void) {
     CHECK(omm_digest_equal(&digest, &base.digest));
     CHECK(!omm_file_exists(s.part) && !omm_file_exists(other) && omm_file_exists(mine));
     CHECK_OK(omm_file_remove(s.path));
+}
+
+static unsigned rights_of(const char *path) {
+    struct stat st;
+    CHECK_EQ(stat(path, &st), 0);
+    return st.st_mode & 0777;
+}
+
+/* For its owner alone; and what lies there in place of a file is neither written through nor read. */
+static void test_rights(void) {
+    const omm_base_model base = model();
+    char folder[OMM_PATH_MAX], manifest[OMM_PATH_MAX], mine[OMM_PATH_MAX];
+    base_store s;
+    CHECK_OK(omm_path_join(folder, s_folder, "rights"));
+    CHECK_OK(omm_path_join(manifest, folder, "manifest.env"));
+    CHECK_OK(omm_path_join(mine, s_folder, "mine"));
+    CHECK_OK(omm_file_write(mine, omm_bytes_str("mine"), 0600));
+    CHECK_OK(base_store_open(&s, folder, &base));
+    CHECK_OK(base_store_put_manifest(folder, omm_bytes_str("signed")));
+    CHECK(rights_of(folder) == 0700 && rights_of(s.part) == 0600 && rights_of(manifest) == 0600);
+    base_store_close(&s);
+    CHECK_EQ(unlink(s.part), 0);
+    CHECK_EQ(symlink(mine, s.part), 0);
+    CHECK(base_store_open(&s, folder, &base) != OMM_OK);
+    uint64_t size = 0;
+    CHECK_OK(omm_file_size(&size, mine));
+    CHECK_EQ(size, 4);
+    CHECK_EQ(unlink(s.part), 0);
+    CHECK_EQ(mkfifo(s.part, 0600), 0);
+    CHECK(base_store_open(&s, folder, &base) != OMM_OK);
+    CHECK_OK(omm_dir_remove(folder));
+    CHECK_OK(omm_file_remove(mine));
 }
 
 /* Its owner's files keep their names, however near these are to a model's. */
@@ -884,6 +917,7 @@ int main(void) {
     (void)model();
     omm_key_generate(&s_coordinator);
     test_store();
+    test_rights();
     test_names_of_others();
     test_wrong_whole();
     test_two_nodes();

@@ -151,7 +151,8 @@ def holds_nobody_up(folder):
     cleo = live.start_service(MESHMIND, folder, "node", "cleo")
     check(bert.wait(timeout=live.LIMIT_S) == cleo.wait(timeout=live.LIMIT_S) == 0, live.log_of(folder, "cleo"))
     check(coordinator.wait(timeout=live.LIMIT_S) in (0, 1), live.log_of(folder, "third"))
-    check([r["verdict"] for r in status(folder, "cleo")["history"]["rounds"]] == ["OK", "REFUSED_LATE"], status(folder, "cleo"))
+    said = status(folder, "cleo")["history"]
+    check([r["verdict"] for r in said["rounds"]] == ["OK", "REFUSED_LATE"] and (said["sent"]["rounds"], said["sent"]["accepted"]) == (2, 1), said)
     bundle = folder / "state3" / "bundle"
     rounds = [json.loads(line) for line in (bundle / "rounds.jsonl").read_text().splitlines()]
     mine = hashlib.blake2b(bytes.fromhex(public["cleo"]["public_key"]), digest_size=32).hexdigest()
