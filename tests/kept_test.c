@@ -161,6 +161,8 @@ static void board_of_another_run(void) {
     char path[OMM_PATH_MAX];
     CHECK_OK(omm_path_join(path, v.dir, OMM_NODE_STATUS_FILE));
     CHECK_OK(omm_json_load(&root, path, 1 << 20));
+    struct stat st;
+    CHECK(stat(path, &st) == 0 && (st.st_mode & 0777) == 0600); /* nobody else reads it */
     const json_t *wire = json_object_get(root, "wire");
     CHECK_EQ(json_integer_value(json_object_get(wire, "since_s")), 49);
     json_decref(root);
