@@ -99,8 +99,11 @@ static void create_never_overwrites(void) {
     CHECK_OK(omm_file_remove(at("c/link")));
     check_files(at("c"), "key\n");
     CHECK_OK(omm_file_check_private(at("c/key")));
-    CHECK_EQ(chmod(at("c/key"), 0640), 0);
-    CHECK_ERR(omm_file_check_private(at("c/key")), OMM_ERR_CONFIG);
+    static const unsigned open_to[] = {0604, 0602, 0601, 0640, 0620, 0610, 0666};
+    for (size_t i = 0; i < sizeof open_to / sizeof *open_to; i++) {
+        CHECK_EQ(chmod(at("c/key"), open_to[i]), 0);
+        CHECK_ERR(omm_file_check_private(at("c/key")), OMM_ERR_CONFIG);
+    }
     CHECK_ERR(omm_file_check_private(at("c")), OMM_ERR_FORMAT);
     CHECK_ERR(omm_file_check_private(at("c/none")), OMM_ERR_NOT_FOUND);
 }

@@ -24,9 +24,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define STATUS_BYTES_MAX ((size_t)1 << 20)
-#define SILENT_S 30     /* a node that lives writes its status every second */
+#define SILENT_S 30  /* a node that lives writes its status every second */
+#define LOOKS_MAX 50 /* at a database that another holds */
+#define LOOK_US 20000
 #define DIGEST_SHOWN 16 /* hex digits, for people */
 
 /* ---- gather ---- */
@@ -70,23 +73,41 @@ static bool is_alive(json_int_t pid) {
     return pid > 0 && pid <= INT32_MAX && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
 }
 
-/* It has no database before the base model is here; its notice may be of a process that is gone. */
-static omm_err put_fetching(json_t *root, const char *state_dir) {
+/* Of the process that wrote the notice; *err NOT_FOUND: none has. */
+static bool writer_lives(omm_err *err, const char *state_dir) {
     char path[OMM_PATH_MAX];
     json_t *now = NULL;
-    OMM_TRY(omm_path_join(path, state_dir, OMM_NODE_STATUS_FILE));
-    const omm_err err = omm_json_load(&now, path, STATUS_BYTES_MAX);
-    const bool runs = err == OMM_OK && is_alive(json_integer_value(json_object_get(now, "pid")));
+    *err = omm_path_join(path, state_dir, OMM_NODE_STATUS_FILE);
+    if (*err == OMM_OK) *err = omm_json_load(&now, path, STATUS_BYTES_MAX);
+    const bool lives = *err == OMM_OK && is_alive(json_integer_value(json_object_get(now, "pid")));
     json_decref(now);
-    if (runs) return put_running(root, state_dir);
+    return lives;
+}
+
+/* It has no database before the base model is here; its notice may be of a process that is gone. */
+static omm_err put_fetching(json_t *root, const char *state_dir) {
+    omm_err err = OMM_OK;
+    if (writer_lives(&err, state_dir)) return put_running(root, state_dir);
     return omm_json_set_str(root, "state",
                             err == OMM_ERR_NOT_FOUND ? "never started" : "not running");
+}
+
+/* A node writes its notice before it takes its database: where who wrote it is gone, somebody else looks just now. */
+static omm_err read_history(json_t **history, const char *state_dir) {
+    omm_err notice = OMM_OK;
+    omm_err err = omm_node_history_read(history, state_dir);
+    for (int i = 0; i < LOOKS_MAX && err == OMM_ERR_STATE; i++) {
+        if (writer_lives(&notice, state_dir) || notice != OMM_OK) break;
+        usleep(LOOK_US);
+        err = omm_node_history_read(history, state_dir);
+    }
+    return err;
 }
 
 static omm_err put_state(json_t *root, const char *state_dir) {
     json_t *history = NULL;
     OMM_TRY(omm_json_set_bool(root, "running", false));
-    const omm_err err = omm_node_history_read(&history, state_dir);
+    const omm_err err = read_history(&history, state_dir);
     if (err == OMM_ERR_STATE) return put_running(root, state_dir);
     if (err == OMM_ERR_NOT_FOUND) return put_fetching(root, state_dir);
     OMM_TRY(err);
@@ -153,9 +174,9 @@ static void print_now(const json_t *root) {
     node_print_clean(text_of(root, "coordinator"));
     printf("\n");
     const json_t *wire = json_object_get(root, "wire");
-    if (wire)
-        printf("connection   %lld bytes out, %lld in, since it was started\n",
-               number_of(wire, "bytes_out"), number_of(wire, "bytes_in"));
+    if (wire && number_of(wire, "since_s"))
+        printf("connection   %lld bytes out, %lld in, since %s\n", number_of(wire, "bytes_out"),
+               number_of(wire, "bytes_in"), time_text(since, number_of(wire, "since_s")));
 }
 
 static void print_files(const json_t *root) {

@@ -165,17 +165,23 @@ static void back_off(fetch *f, source *s) {
 
 /* ---- the manifest ---- */
 
-/* Signed by the coordinator that we pinned; the result lives in f->arena. */
+/* Signed by the coordinator that we pinned; the result lives in f->arena.  On error the model that was known still is. */
 static omm_err read_manifest(fetch *f, omm_bytes bytes) {
     omm_envelope envelope;
     omm_base_model base;
+    omm_arena arena;
     OMM_TRY(omm_envelope_open_as(&envelope, OMM_CONTEXT_BASE, bytes));
     if (!omm_public_key_equal(&envelope.key, &f->o->coordinator))
         return omm_raise(OMM_ERR_REFUSED_KEY,
                          "public_key: not the coordinator we pinned (coordinator_key)");
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+    const omm_err err = omm_base_model_decode(&base, envelope.payload, &arena);
+    if (err != OMM_OK) {
+        omm_arena_fini(&arena);
+        return err;
+    }
     omm_arena_fini(&f->arena);
-    omm_arena_init(&f->arena, OMM_MESSAGE_ARENA_BYTES);
-    OMM_TRY(omm_base_model_decode(&base, envelope.payload, &f->arena));
+    f->arena = arena;
     f->base = base;
     return OMM_OK;
 }

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PIECES = 4, BYTES = 7 * (int)OMM_CHUNK_BYTES + 77 }; /* pieces of two chunks */
@@ -95,6 +96,38 @@ static void test_store(void) {
     CHECK(omm_digest_equal(&digest, &base.digest));
     CHECK(!omm_file_exists(s.part) && !omm_file_exists(other) && omm_file_exists(mine));
     CHECK_OK(omm_file_remove(s.path));
+}
+
+static unsigned rights_of(const char *path) {
+    struct stat st;
+    CHECK_EQ(stat(path, &st), 0);
+    return st.st_mode & 0777;
+}
+
+/* For its owner alone; and what lies there in place of a file is neither written through nor read. */
+static void test_rights(void) {
+    const omm_base_model base = model();
+    char folder[OMM_PATH_MAX], manifest[OMM_PATH_MAX], mine[OMM_PATH_MAX];
+    base_store s;
+    CHECK_OK(omm_path_join(folder, s_folder, "rights"));
+    CHECK_OK(omm_path_join(manifest, folder, "manifest.env"));
+    CHECK_OK(omm_path_join(mine, s_folder, "mine"));
+    CHECK_OK(omm_file_write(mine, omm_bytes_str("mine"), 0600));
+    CHECK_OK(base_store_open(&s, folder, &base));
+    CHECK_OK(base_store_put_manifest(folder, omm_bytes_str("signed")));
+    CHECK(rights_of(folder) == 0700 && rights_of(s.part) == 0600 && rights_of(manifest) == 0600);
+    base_store_close(&s);
+    CHECK_EQ(unlink(s.part), 0);
+    CHECK_EQ(symlink(mine, s.part), 0);
+    CHECK(base_store_open(&s, folder, &base) != OMM_OK);
+    uint64_t size = 0;
+    CHECK_OK(omm_file_size(&size, mine));
+    CHECK_EQ(size, 4);
+    CHECK_EQ(unlink(s.part), 0);
+    CHECK_EQ(mkfifo(s.part, 0600), 0);
+    CHECK(base_store_open(&s, folder, &base) != OMM_OK);
+    CHECK_OK(omm_dir_remove(folder));
+    CHECK_OK(omm_file_remove(mine));
 }
 
 /* Its owner's files keep their names, however near these are to a model's. */
@@ -373,6 +406,8 @@ typedef enum lie {
     LIE_INDEX,   /* another chunk than the one that was asked for, three times */
     LIE_SHORT,   /* half a chunk, three times */
     LIE_HUGE,    /* a model of 100 GB */
+    LIE_FORM,    /* signed, and no manifest that can be read: of a later version, say */
+    LIE_SPLIT,   /* honest, a model in several files */
     LIE_WAIT,    /* "come again in a hundred years" */
     LIE_DOOR,    /* honest, but who is not let in is answered by s_door */
 } lie;
@@ -402,7 +437,7 @@ typedef struct liar {
 } liar;
 
 static omm_err put_manifest(omm_buf *reply, liar *l) {
-    omm_base_model base = model();
+    omm_base_model base = l->lie == LIE_SPLIT ? split_model() : model();
     omm_digest *many = NULL;
     omm_buf payload, envelope;
     omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
@@ -415,7 +450,10 @@ static omm_err put_manifest(omm_buf *reply, liar *l) {
         many = omm_alloc(base.piece_count, sizeof *many);
         base.pieces = many;
     }
-    CHECK_OK(omm_base_model_encode(&payload, &base));
+    if (l->lie == LIE_FORM)
+        CHECK_OK(omm_buf_append(&payload, "?", 1));
+    else
+        CHECK_OK(omm_base_model_encode(&payload, &base));
     CHECK_OK(omm_envelope_seal(&envelope,
                                l->lie == LIE_CONTEXT ? OMM_CONTEXT_OFFER : OMM_CONTEXT_BASE,
                                omm_buf_view(&payload), l->lie == LIE_KEY ? &l->other : &l->key));
@@ -550,7 +588,8 @@ static const omm_guest_rules *s_guest; /* the same */
 
 static const omm_log *s_log; /* the same */
 
-static int s_asked; /* to be let in, in the last fetch */
+static int s_asked;           /* to be let in, in the last fetch */
+static omm_key s_coordinator; /* of all of them */
 
 /* Into a folder of this name. */
 static omm_err fetch_into(const char *name, omm_base_fetch_result *result, lie which, int *chunks) {
@@ -560,7 +599,7 @@ static omm_err fetch_into(const char *name, omm_base_fetch_result *result, lie w
     omm_key node;
     char url[64];
     (void)snprintf(url, sizeof url, "inproc://base-fetch-%d", ++number);
-    omm_key_generate(&l.key);
+    l.key = s_coordinator;
     omm_key_generate(&l.other);
     omm_key_generate(&node);
     omm_server_options server = omm_server_options_default();
@@ -634,6 +673,31 @@ static void test_cut_model(void) {
     CHECK_OK(fetch_into("cut", &result, LIE_NONE, &chunks));
     check_model(&result);
     CHECK(chunks > 0);
+}
+
+/* A model that is here stays, in one file or in several, whatever a coordinator or somebody on the way says then. */
+static void test_kept_model(void) {
+    static const lie whole[] = {LIE_NONE, LIE_SPLIT};
+    static const lie lies[] = {LIE_FORM, LIE_KEY, LIE_CONTEXT};
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) {
+        const char *name = i ? "kept-split" : "kept";
+        omm_base_fetch_result result;
+        char path[OMM_PATH_MAX];
+        int chunks = 0;
+        CHECK_OK(fetch_into(name, &result, whole[i], &chunks));
+        CHECK(result.path[0] && chunks > 0);
+        memcpy(path, result.path, sizeof path);
+        for (size_t k = 0; k < sizeof lies / sizeof *lies; k++) {
+            CHECK_OK(fetch_into(name, &result, lies[k], &chunks));
+            CHECK(strcmp(result.path, path) == 0 && omm_file_exists(path));
+            CHECK_EQ(chunks, 0);
+        }
+        limit_files(0);
+        CHECK_OK(fetch_into(name, &result, whole[i], &chunks)); /* nor was the manifest replaced */
+        limit_files(-1);
+        CHECK(strcmp(result.path, path) == 0);
+        CHECK_EQ(chunks, 0);
+    }
 }
 
 typedef struct waits {
@@ -851,7 +915,9 @@ int main(void) {
     CHECK(s_file);
     for (int i = 0; i < BYTES; i++) s_file[i] = (uint8_t)((uint32_t)i * 2654435761u >> 24);
     (void)model();
+    omm_key_generate(&s_coordinator);
     test_store();
+    test_rights();
     test_names_of_others();
     test_wrong_whole();
     test_two_nodes();
@@ -862,6 +928,7 @@ int main(void) {
     test_coordinators();
     test_door();
     test_cut_model();
+    test_kept_model();
     test_door_of_a_model();
     test_full_for_a_while();
     test_full_at_once();

@@ -326,8 +326,19 @@ omm_err base_store_finish(base_store *s) {
 
 /* ---- the manifest ---- */
 
+static bool has_manifest(const char *folder, omm_bytes envelope) {
+    omm_buf kept;
+    omm_buf_init(&kept, envelope.size);
+    const bool same = base_store_get_manifest(&kept, folder) == OMM_OK &&
+                      omm_bytes_equal(omm_buf_view(&kept), envelope);
+    omm_buf_fini(&kept);
+    return same;
+}
+
+/* A node that has its model begins on a full disk, too: what is there already takes no room. */
 omm_err base_store_put_manifest(const char *folder, omm_bytes envelope) {
     char path[OMM_PATH_MAX];
+    if (has_manifest(folder, envelope)) return OMM_OK;
     OMM_TRY(omm_dir_make_private(folder));
     OMM_TRY(omm_path_join(path, folder, MANIFEST));
     return omm_file_write(path, envelope, 0600);

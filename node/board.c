@@ -16,7 +16,7 @@
 #define HISTORY_MS 5000u /* or when the state is a new one */
 
 void board_open(board *b, const omm_node_options *node, omm_clock clock) {
-    *b = (board){.name = node->name, .clock = clock};
+    *b = (board){.name = node->name, .clock = clock, .opened_ms = clock.wall_ms(clock.ud)};
     if (node->state_dir && omm_path_join(b->path, node->state_dir, OMM_NODE_STATUS_FILE) != OMM_OK)
         b->path[0] = '\0';
 }
@@ -35,12 +35,14 @@ static omm_err put_node(json_t *root, const omm_node *node) {
     return omm_json_set_int(root, "steps_done", status.steps_done);
 }
 
-static omm_err put_wire(json_t *root, omm_client *client) {
+/* What was fetched before, the base model, went over another connection. */
+static omm_err put_wire(json_t *root, const board *b, omm_client *client) {
     omm_wire_count count = {0};
     if (client) omm_client_count(&count, client);
     json_t *wire = json_object();
     omm_err err = omm_json_set_int(wire, "bytes_out", (int64_t)count.bytes_out);
     if (err == OMM_OK) err = omm_json_set_int(wire, "bytes_in", (int64_t)count.bytes_in);
+    if (err == OMM_OK) err = omm_json_set_int(wire, "since_s", (int64_t)(b->opened_ms / 1000));
     if (err == OMM_OK) return omm_json_set(root, "wire", wire);
     json_decref(wire);
     return err;
@@ -56,7 +58,7 @@ static omm_err fill(json_t *root, const board *b, const omm_node *node, omm_clie
     OMM_TRY(omm_json_set_int(root, "updated_s", (int64_t)(b->clock.wall_ms(b->clock.ud) / 1000)));
     OMM_TRY(omm_json_set_int(root, "resident_bytes", (int64_t)omm_memory_resident()));
     if (node) OMM_TRY(put_node(root, node));
-    OMM_TRY(put_wire(root, client));
+    OMM_TRY(put_wire(root, b, client));
     return b->history ? omm_json_set(root, "history", json_incref(b->history)) : OMM_OK;
 }
 

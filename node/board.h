@@ -1,7 +1,7 @@
 /* board.h - private to node: status.json in the state folder, which says what the node does right now.
  *
  *   {"schema_version": 1, "pid", "name", "state", "since_s", "detail", "updated_s", "phase", "run_id",
- *    "round", "steps", "steps_done", "resident_bytes", "wire": {"bytes_out", "bytes_in"},
+ *    "round", "steps", "steps_done", "resident_bytes", "wire": {"bytes_out", "bytes_in", "since_s"},
  *    "history": as omm/node_history.h}
  *
  * It is a notice, not a record: written without fsync, and what is wrong with it stops nothing.
@@ -25,7 +25,7 @@ typedef struct board {
     omm_clock clock;
     json_t *history; /* owned; NULL: none yet */
     char state[24], detail[BOARD_DETAIL_SIZE], run_id[OMM_RUN_ID_SIZE];
-    uint64_t since_ms, written_ms, history_ms; /* wall; now; now */
+    uint64_t opened_ms, since_ms, written_ms, history_ms; /* wall; wall; now; now */
 } board;
 
 /* Without a state folder nothing is ever written. */

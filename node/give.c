@@ -163,6 +163,7 @@ static omm_err give(gift *g, omm_node *node, omm_arena *arena) {
     node->gave_canary = node->job.offer.is_canary;
     if (!node->gave_canary) node->given = given_now(node);
     node->needs = 0;
+    node->put_off = 0;
     adopt(&node->submission, &g->envelope);
     adopt(&node->payload, &g->sent);
     return OMM_OK;
@@ -189,9 +190,10 @@ omm_err node_give(omm_node *node) {
 }
 
 /* Not after some attempts that nobody answered: a coordinator that takes only shorter messages closes the connection, and its
- * run may be another one by now. */
+ * run may be another one by now.  Nor after some that were answered by "wait": whoever still wants it then asks for it. */
 static bool is_whole(const omm_node *node) {
     return node->o.whole && !node->is_plain && node->failures < NODE_WHOLE_FAILURES &&
+           node->put_off < NODE_WHOLE_FAILURES &&
            omm_wire_is_whole(node->submission.size, node->payload.size);
 }
 

@@ -57,7 +57,7 @@ static bool has(const char *text, uint32_t hour, uint32_t minute) {
 }
 
 static void hours(void) {
-    CHECK(has("", 3, 0));
+    CHECK(has("", 3, 0) && has("always", 3, 0));
     CHECK(has("22:00-07:00", 22, 0));
     CHECK(has("22:00-07:00", 23, 59));
     CHECK(has("22:00-07:00", 0, 0));
@@ -227,6 +227,10 @@ static void load(void) {
     CHECK_EQ(omm_guest_look(&guest, 52000, 0)->pause, OMM_GUEST_LOAD);
     CHECK_EQ(omm_guest_look(&guest, 57000, 0)->pause, OMM_GUEST_LOAD); /* no tick since then */
     CHECK_EQ(guest.load_percent, 51);
+    put("/proc/stat", "intr 1\n"); /* what is not known any more does not pause, nor afterwards */
+    CHECK_EQ(omm_guest_look(&guest, 58000, 0)->pause, OMM_GUEST_GO);
+    ticks(111, 9, 109, 9);
+    CHECK_EQ(omm_guest_look(&guest, 59000, 0)->pause, OMM_GUEST_GO);
 }
 
 /* Every way to be busy counts, each once; to wait for a disk, or for the machine below, is none. */
@@ -298,12 +302,24 @@ static void network(void) {
     CHECK_EQ(on_network(home, NULL), OMM_GUEST_GO);
     CHECK(look(omm_guest_rules_default()).knows_network);
     CHECK_EQ(on_network(home, "wlan0,eth1"), OMM_GUEST_GO);
+    CHECK_EQ(on_network(home, "eth01,eth"), OMM_GUEST_GO); /* whole names */
     CHECK_EQ(on_network(home, "wlan0,eth0"), OMM_GUEST_METERED);
+    /* Half of all addresses, and a default route that is closed, are not where all else goes. */
+    CHECK_EQ(on_network(HEAD "wwan0 00000000 00000000 0001 0 0 0 00000080 0 0 0\n"
+                             "wwan0 00000000 00000000 0201 0 0 1 00000000 0 0 0\n"
+                             "wwan0 00000000 00000000 0000 0 0 2 00000000 0 0 0\n"
+                             "eth0 00000000 0101A8C0 0003 0 0 100 00000000 0 0 0\n",
+                        NULL),
+             OMM_GUEST_GO);
     CHECK_EQ(on_network(HEAD "wwan0 00000000 00000000 0001 0 0 700 00000000 0 0 0\n", NULL),
              OMM_GUEST_METERED);
     /* The better route counts. */
     CHECK_EQ(on_network(HEAD "wwan0 00000000 00000000 0001 0 0 700 00000000 0 0 0\n"
                              "wlan0 00000000 0101A8C0 0003 0 0 600 00000000 0 0 0\n",
+                        NULL),
+             OMM_GUEST_GO);
+    CHECK_EQ(on_network(HEAD "wlan0 00000000 0101A8C0 0003 0 0 600 00000000 0 0 0\n"
+                             "wwan0 00000000 00000000 0001 0 0 700 00000000 0 0 0\n",
                         NULL),
              OMM_GUEST_GO);
     static const char phone[] = HEAD "enp0s20 00000000 0101A8C0 0003 0 0 100 00000000 0 0 0\n";

@@ -33,6 +33,7 @@
 #define NODE_BACKOFF_MAX_MS 30000u    /* ... up to here */
 #define NODE_STRANGER_MS 60000u       /* between two attempts to be let in */
 #define NODE_DECLINED_MS 5000u        /* before asking again after an offer we do not follow */
+#define NODE_WAIT_MIN_MS 10u          /* nor a shorter one: no coordinator's poll_ms is */
 #define NODE_WAIT_MAX_MS 600000u      /* a longer wait than this is not believed */
 #define NODE_WHOLE_FAILURES 3u        /* of sending a submission whole: then without its payload */
 #define NODE_NEEDS_SPARE 64u          /* over four per chunk, the coordinator asks without end */
@@ -133,6 +134,7 @@ struct omm_node {
     bool gave_canary; /* the submission is one: its verdict changes nothing of the node's own */
     bool said_sent;   /* in the owner's history, since the node was opened */
     uint64_t needs;   /* answers "Need" since the submission was made */
+    uint32_t put_off; /* answers "Wait" */
 };
 
 /* ---- keep.c: names of stored values ---- */

@@ -113,8 +113,9 @@ typedef struct transfer {
     long status;
     uint64_t skip;                      /* bytes before `from` that a server without Range sends */
     uint64_t left;                      /* bytes that are wanted */
+    uint64_t body;                      /* bytes that were the answer's, and not a redirect's */
     uint64_t slow_since_ns, slow_bytes; /* what came since then is too little so far */
-    bool is_private, is_stalled;
+    bool is_private, is_stalled, is_endless;
     omm_err err; /* of take, and what it said */
     char sentence[300];
 } transfer;
@@ -134,6 +135,7 @@ static void read_status(transfer *t) {
 static size_t on_body(char *data, size_t one, size_t count, void *ud) {
     transfer *t = ud;
     omm_bytes bytes = omm_bytes_of(data, one * count);
+    t->body += bytes.size;
     read_status(t);
     if (t->status != 200 && t->status != 206) return 0;
     const size_t over = bytes.size < t->skip ? bytes.size : (size_t)t->skip;
@@ -159,7 +161,9 @@ static int on_progress(void *ud, curl_off_t all, curl_off_t got, curl_off_t up, 
         t->slow_since_ns = now;
     }
     t->is_stalled = now - t->slow_since_ns >= seconds * 1000000000u;
-    return t->is_stalled || !t->get->may_go_on(t->get->ud);
+    /* What comes with a redirect is read to its end, which there need not be, and shown to nobody. */
+    t->is_endless = bytes > t->body && bytes - t->body > MIRROR_BESIDE_BYTES;
+    return t->is_stalled || t->is_endless || !t->get->may_go_on(t->get->ud);
 }
 
 /* The address that is really connected to, of every redirect too: names cannot say one thing and mean another. */
@@ -215,6 +219,9 @@ static omm_err judge(const transfer *t, CURLcode code) {
     if (t->err != OMM_OK) return omm_raise(t->err, "%.120s: %s", url, t->sentence);
     if (t->is_private && code != CURLE_OK)
         return omm_raise(OMM_ERR_MISMATCH, "%.120s: at an address of a private network", url);
+    if (t->is_endless)
+        return omm_raise(OMM_ERR_MISMATCH, "%.120s: over %u bytes come with a redirect", url,
+                         MIRROR_BESIDE_BYTES);
     if (t->is_stalled)
         return omm_raise(OMM_ERR_TIMEOUT, "%.120s: under %u bytes a second", url,
                          MIRROR_STALL_BYTES);

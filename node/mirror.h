@@ -15,8 +15,9 @@
 #include <sys/socket.h>
 
 #define MIRROR_REDIRECTS_MAX 3
-#define MIRROR_CONNECT_S 20      /* connect_s of every node */
-#define MIRROR_STALL_BYTES 1024u /* a second, over stall_s */
+#define MIRROR_CONNECT_S 20            /* connect_s of every node */
+#define MIRROR_STALL_BYTES 1024u       /* a second, over stall_s */
+#define MIRROR_BESIDE_BYTES (1u << 20) /* the most that comes with a redirect */
 
 typedef struct mirror_get {
     const char *url;
@@ -34,8 +35,8 @@ typedef struct mirror_get {
 /* Until all bytes have come.  A server without Range sends the file from its beginning: what is before `from` is
  * passed over.
  * Errors: those of take; CANCELLED; CLOSED (cut, or no connection), TIMEOUT (no connection within connect_s, or
- * stalled): try again later; MISMATCH (it says no, has another size, redirects too often, is no HTTP server or at a
- * private address: do not try again);
+ * stalled): try again later; MISMATCH (it says no, has another size, redirects too often or with too much beside, is no HTTP server
+ * or at a private address: do not try again);
  * UNSUPPORTED (no libcurl), NOMEM. */
 OMM_CHECKED omm_err mirror_fetch(const mirror_get *get);
 

@@ -22,6 +22,7 @@ enum {
     BODY_BYTES = 10,
     FILLERS = 64,
     HEADER_PIECES = 160, /* of 64 KiB */
+    BESIDE_PIECES = 1600,
     SOON_MS = 300,
     CONNECT_S = 1,
     THINKS_MS = 2000,
@@ -249,6 +250,45 @@ static void test_redirects(void) {
     sent_on("gopher://127.0.0.1/m", 1);
 }
 
+typedef struct endless {
+    int door;
+    unsigned pieces; /* of BESIDE_PIECES that were taken */
+} endless;
+
+/* It sends whoever asks elsewhere, and much beside. */
+static void *send_on_without_end(void *ud) {
+    static const char begin[] = "HTTP/1.1 302 Found\r\nLocation: /m\r\nTransfer-Encoding: "
+                                "chunked\r\n\r\n40000000\r\n";
+    static char filler[65536];
+    endless *e = ud;
+    char question[4096];
+    const int fd = accept(e->door, NULL, NULL);
+    CHECK(fd >= 0);
+    CHECK(recv(fd, question, sizeof question, 0) > 0);
+    ssize_t sent = send(fd, begin, sizeof begin - 1, MSG_NOSIGNAL);
+    while (sent > 0 && e->pieces < BESIDE_PIECES) {
+        sent = send(fd, filler, sizeof filler, MSG_NOSIGNAL);
+        e->pieces += sent > 0;
+    }
+    close(fd);
+    return NULL;
+}
+
+/* An owner's network is not used up by what is no model. */
+static void test_endless_redirect(void) {
+    unsigned port;
+    size_t got;
+    pthread_t thread;
+    endless e = {.door = listen_at(&port)};
+    CHECK_EQ(pthread_create(&thread, NULL, send_on_without_end, &e), 0);
+    CHECK_ERR(fetch(port, &got), OMM_ERR_MISMATCH);
+    CHECK(strstr(omm_err_sentence(), "over 1048576 bytes come with a redirect"));
+    CHECK_EQ(got, 0);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    CHECK(e.pieces < BESIDE_PIECES / 2); /* the rest lay between us */
+    close(e.door);
+}
+
 /* A private address is not even connected to. */
 static void test_private(void) {
     unsigned port;
@@ -330,6 +370,7 @@ int main(void) {
     test_other_status();
     test_long_header();
     test_redirects();
+    test_endless_redirect();
     test_private();
     test_rest(true);
     test_rest(false);

@@ -186,10 +186,19 @@ static void wait(omm_node *node, uint64_t now_ms, uint64_t ms) {
     node->until_ms = now_ms + (ms < NODE_WAIT_MAX_MS ? ms : NODE_WAIT_MAX_MS);
 }
 
+/* `ms`, twice as long after each of `times` but the first, up to `most_ms`. */
+static uint64_t doubled(uint64_t ms, uint32_t times, uint64_t most_ms) {
+    for (uint32_t i = 1; i < times && ms < most_ms; i++) ms *= 2;
+    return ms < most_ms ? ms : most_ms;
+}
+
 static void wait_backoff(omm_node *node, uint64_t now_ms) {
-    uint64_t ms = NODE_BACKOFF_MIN_MS;
-    for (uint32_t i = 1; i < node->failures && ms < NODE_BACKOFF_MAX_MS; i++) ms *= 2;
-    wait(node, now_ms, ms < NODE_BACKOFF_MAX_MS ? ms : NODE_BACKOFF_MAX_MS);
+    wait(node, now_ms, doubled(NODE_BACKOFF_MIN_MS, node->failures, NODE_BACKOFF_MAX_MS));
+}
+
+/* As the answer says.  Anybody on the way can say it, and "at once" without end: we would send without end. */
+static void wait_as_told(omm_node *node, uint64_t now_ms, const omm_reply *reply, uint64_t min_ms) {
+    wait(node, now_ms, reply->retry_ms > min_ms ? reply->retry_ms : min_ms);
 }
 
 /* A dry run has told the coordinator, or cannot. */
@@ -347,7 +356,7 @@ static omm_err on_poll_reply(omm_node *node, uint64_t now_ms, const omm_reply *r
         node->is_over = false;
     }
     if (reply->kind == OMM_REPLY_WAIT) {
-        wait(node, now_ms, reply->retry_ms);
+        wait_as_told(node, now_ms, reply, NODE_WAIT_MIN_MS);
     } else if (reply->kind == OMM_REPLY_OFFER) {
         return on_offer(node, now_ms, reply);
     } else if (has_become_terse(node, reply) || has_become_plain(node, reply)) {
@@ -488,8 +497,10 @@ static omm_err on_submit_reply(omm_node *node, uint64_t now_ms, const omm_reply 
     if (reply->kind == OMM_REPLY_RECEIPT) return on_receipt(node, now_ms, reply);
     if (reply->kind == OMM_REPLY_NEED) return on_need(node, now_ms, reply);
     if (reply->kind == OMM_REPLY_WAIT) {
+        if (node->put_off < UINT32_MAX) node->put_off++;
         enter(node, NODE_SUBMITTING);
-        wait(node, now_ms, reply->retry_ms);
+        wait_as_told(node, now_ms, reply,
+                     doubled(NODE_WAIT_MIN_MS, node->put_off, NODE_DECLINED_MS));
         return OMM_OK;
     }
     return on_unsigned_refusal(node, now_ms, reply);

@@ -205,19 +205,31 @@ static void *watch(void *ud) {
     return NULL;
 }
 
+static omm_err begin_watch(pthread_t *thread, watcher *w) {
+    if (pthread_create(thread, NULL, watch, w) == 0) return OMM_OK;
+    return omm_raise(OMM_ERR_NOMEM, "no thread that would pause or stop it");
+}
+
+static omm_err work_now(const service *s) {
+    const bool trains = strcmp(omm_node_get_status(s->node).phase, "training") == 0;
+    if (s->o->trains) atomic_store(s->o->trains, trains);
+    const omm_err err = omm_node_work(s->node, s->o->compute);
+    if (s->o->trains) atomic_store(s->o->trains, false);
+    return err;
+}
+
+/* Unwatched it would go on when its owner needs the machine: then rather not at all, now. */
 static omm_node_event work(service *s) {
     watcher w = {.s = s};
     atomic_init(&w.done, false);
     atomic_store(&s->is_paused, false);
     atomic_store(&s->let_go, false);
     pthread_t thread;
-    const bool is_watched =
-        (s->o->stop || s->o->guest) && pthread_create(&thread, NULL, watch, &w) == 0;
-    const bool trains = strcmp(omm_node_get_status(s->node).phase, "training") == 0;
-    if (s->o->trains) atomic_store(s->o->trains, trains);
-    omm_node_event event = {.kind = OMM_NODE_WORK_DONE,
-                            .work = omm_node_work(s->node, s->o->compute)};
-    if (s->o->trains) atomic_store(s->o->trains, false);
+    omm_node_event event = {.kind = OMM_NODE_WORK_DONE};
+    const bool must_watch = s->o->stop || s->o->guest;
+    if (must_watch) event.work = begin_watch(&thread, &w);
+    const bool is_watched = must_watch && event.work == OMM_OK;
+    if (event.work == OMM_OK) event.work = work_now(s);
     atomic_store(&w.done, true);
     if (is_watched) (void)pthread_join(thread, NULL);
     s->worked_ms = now_ms(s);

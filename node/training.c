@@ -12,6 +12,7 @@
 #include "omm/memory.h"
 #include "omm/recipe.h"
 #include "omm/shard.h"
+#include "omm/sync.h"
 #include "omm/trainer.h"
 
 #include <stdio.h>
@@ -131,11 +132,19 @@ static omm_err save_checkpoint(const omm_trainer *trainer, const omm_training_jo
     return err;
 }
 
+/* A disk without room costs the checkpoint, and not the work.  After an fsync that failed the process does not go on. */
+static omm_err try_checkpoint(uint32_t *saved, const omm_trainer *trainer,
+                              const omm_training_job *job, uint32_t step) {
+    const omm_err err = save_checkpoint(trainer, job, step);
+    if (err == OMM_OK) *saved = step;
+    return err == OMM_ERR_IO ? omm_sync_check() : err;
+}
+
 /* A stop loses nothing: what was done since the last checkpoint is kept, too. */
 static omm_err save_cancelled(const omm_trainer *trainer, const omm_training_job *job,
                               uint32_t saved) {
     const uint32_t done = omm_trainer_result(trainer).steps;
-    if (job->save && done > saved) OMM_TRY(save_checkpoint(trainer, job, done));
+    if (job->save && done > saved) OMM_TRY(try_checkpoint(&saved, trainer, job, done));
     return omm_raise(OMM_ERR_CANCELLED, "stopped after %u steps", done);
 }
 
@@ -152,8 +161,7 @@ static omm_err run_steps(omm_trainer *trainer, const training *t, const omm_trai
         if (job->progress) job->progress(job->ud, report.step);
         if (!job->save || omm_trainer_is_done(trainer)) continue;
         if (report.step % every != 0 && omm_measure_ns() - saved_ns < CHECKPOINT_NS) continue;
-        OMM_TRY(save_checkpoint(trainer, job, report.step));
-        saved = report.step;
+        OMM_TRY(try_checkpoint(&saved, trainer, job, report.step));
         saved_ns = omm_measure_ns();
     }
     return OMM_OK;

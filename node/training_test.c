@@ -12,6 +12,7 @@
 #include "omm/mem.h"
 #include "omm/model.h"
 #include "omm/recipe.h"
+#include "omm/sync.h"
 #include "omm/tokenizer.h"
 #include "omm/train_plan.h"
 #include "omm_test.h"
@@ -343,6 +344,7 @@ static bool same(const trained *a, const trained *b) {
 typedef struct stopped {
     omm_buf checkpoint;
     uint32_t step, saved_step, saves, stop_at; /* stop_at 0: never */
+    bool is_full;                              /* no checkpoint has room */
 } stopped;
 
 static bool is_stopped(void *ud) {
@@ -352,8 +354,9 @@ static bool is_stopped(void *ud) {
 
 static omm_err keep_checkpoint(void *ud, omm_bytes checkpoint, uint32_t step) {
     stopped *s = ud;
-    s->saved_step = step;
     s->saves++;
+    if (s->is_full) return omm_raise(OMM_ERR_IO, "no room");
+    s->saved_step = step;
     omm_buf_clear(&s->checkpoint);
     return omm_buf_append(&s->checkpoint, checkpoint.data, checkpoint.size);
 }
@@ -421,6 +424,41 @@ static void stopped_between_checkpoints(const omm_model *model, const omm_datase
         CHECK_OK(run_steps(values, count, training, &s, omm_buf_view(&s.checkpoint), compute));
         CHECK(same_bytes(values, want, count * sizeof *values));
     }
+    omm_buf_fini(&s.checkpoint);
+    omm_free(want);
+    omm_free(values);
+    omm_buf_fini(&recipe);
+    omm_training_close(training);
+}
+
+/* It goes on where a checkpoint has no room, to the same bytes; stopped, it has tried once more.  Where an fsync has failed it
+ * goes no further. */
+static void no_room_for_checkpoints(const omm_model *model, const omm_dataset *data,
+                                    const omm_compute *compute) {
+    omm_training *training = NULL;
+    omm_layout layout;
+    stopped s = {.stop_at = 0};
+    omm_buf recipe = recipe_of(2, 4, 1, 0);
+    const omm_training_options options = {.model = model, .data = data, .checkpoint_steps = 1};
+    CHECK_OK(omm_training_open(&training, &options));
+    CHECK_OK(training->layout(training, &layout, omm_buf_view(&recipe)));
+    const size_t count = layout.value_count;
+    float *want = omm_alloc(count, sizeof *want), *values = omm_alloc(count, sizeof *values);
+    CHECK(want && values);
+    omm_buf_init(&s.checkpoint, (size_t)64 << 20);
+    CHECK_OK(run_steps(want, count, training, &s, (omm_bytes){0}, compute));
+    s.is_full = true;
+    CHECK_OK(run_steps(values, count, training, &s, (omm_bytes){0}, compute));
+    CHECK(s.saves == 2 && s.saved_step == 0);
+    CHECK(same_bytes(values, want, count * sizeof *values));
+    s.stop_at = 2;
+    CHECK_ERR(run_steps(values, count, training, &s, (omm_bytes){0}, compute), OMM_ERR_CANCELLED);
+    CHECK_EQ(s.saves, 3);
+    s.stop_at = 0;
+    omm_sync_failed("some file");
+    CHECK_ERR(run_steps(values, count, training, &s, (omm_bytes){0}, compute), OMM_ERR_IO);
+    CHECK_EQ(s.saves, 1);
+    omm_sync_forget();
     omm_buf_fini(&s.checkpoint);
     omm_free(want);
     omm_free(values);
@@ -608,6 +646,7 @@ int main(void) {
     stopped_between_checkpoints(&model, data, &compute);
     from_files(path, &model, data, training, line,
                &compute); /* measures what is resident: few trainings before it */
+    no_room_for_checkpoints(&model, data, &compute);
     checkpoints_between_steps(&model, data, &compute);
     omm_compute_fini(&compute);
     omm_pool_close(pool);

@@ -17,8 +17,12 @@ static omm_err checkpoint_body(omm_node *node, const void *ud) {
 
 static omm_err save_checkpoint(void *ud, omm_bytes checkpoint, uint32_t step) {
     omm_node *node = ud;
-    (void)step;
-    OMM_TRY(node_keep_all(node, checkpoint_body, &checkpoint));
+    const omm_err err = node_keep_all(node, checkpoint_body, &checkpoint);
+    if (err != OMM_OK)
+        omm_log_event(node->o.log, OMM_LOG_ERROR, "checkpoint_not_kept",
+                      OMM_LOG_STR("node", node->o.name), OMM_LOG_INT("step", step),
+                      OMM_LOG_STR("detail", omm_err_sentence()));
+    OMM_TRY(err);
     omm_crash_point(node->o.state_dir, node->o.crash_at, "mid_training");
     return OMM_OK;
 }

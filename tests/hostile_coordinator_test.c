@@ -404,6 +404,7 @@ static void wrong_chunk(void) {
     chunk.index = 7;
     victim_answer(&v, &chunk);
     CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
+    CHECK(strstr(omm_node_get_status(v.node).left, "not the one we asked for"));
     victim_close(&v);
 }
 
@@ -523,7 +524,7 @@ static void canary_then_own(bool restart) {
     CHECK_EQ(omm_node_get_status(v.node).rounds_accepted, 0);
     if (restart) victim_reopen(&v, &limits);
     CHECK_EQ(victim_poll(&v).rounds_seen, 0);
-    victim_check_sent(&v, "canaries", 1);
+    victim_check_sent(&v, "canaries", 1, "OK");
     victim_offer_honest(&v);
     victim_give_chunks(&v);
     victim_work(&v);
@@ -532,7 +533,7 @@ static void canary_then_own(bool restart) {
     yes = victim_receipt(&v, OMM_OK);
     victim_answer_receipt(&v, &yes, &v.p.f.coordinator_key);
     CHECK_EQ(victim_poll(&v).rounds_seen, 1);
-    victim_check_sent(&v, "rounds", 1);
+    victim_check_sent(&v, "rounds", 1, "OK");
     victim_close(&v);
 }
 
@@ -585,6 +586,48 @@ static void does_not_know_whole_submissions(void) {
     const uint32_t indices[1] = {0};
     victim_answer(&v, &(omm_reply){.kind = OMM_REPLY_NEED, .missing = indices, .missing_count = 1});
     CHECK_EQ(victim_asked(&v), OMM_REQUEST_PUT);
+    victim_close(&v);
+}
+
+/* Told to come again at once, without end.  Returns how often the payload went along with what it asked a hundred times. */
+static uint32_t put_off(victim *v) {
+    uint32_t payloads = 0;
+    for (uint32_t i = 0; i < 100; i++) {
+        const uint64_t begin_ms = v->now_ms;
+        payloads += request_of(v).data.size > 0;
+        CHECK_EQ(request_of(v).kind, OMM_REQUEST_SUBMIT);
+        victim_answer(v, &(omm_reply){.kind = OMM_REPLY_WAIT});
+        victim_until_active(v);
+        CHECK_EQ(v->now_ms - begin_ms, i < 9 ? 10u << i : 5000u);
+    }
+    return payloads;
+}
+
+/* The payload goes three times; then whoever wants it asks for it.  The next submission is another one. */
+static void wait_without_end(void) {
+    victim v;
+    victim_open_as(&v, true);
+    const omm_bytes all = omm_bytes_str("some public data");
+    const omm_digest digest = omm_hash(all);
+    const uint32_t first[1] = {0};
+    victim_answer(&v, &(omm_reply){.kind = OMM_REPLY_WAIT}); /* nor does it poll without end */
+    CHECK_EQ(v.action.kind, OMM_NODE_WAIT);
+    CHECK_EQ(v.action.until_ms, v.now_ms + 10);
+    offer_canary(&v, all, &digest);
+    give_shard(&v, &digest, 0, all);
+    victim_work(&v);
+    CHECK_EQ(put_off(&v), 3);
+    victim_answer(&v, &(omm_reply){.kind = OMM_REPLY_NEED, .missing = first, .missing_count = 1});
+    CHECK_EQ(victim_asked(&v), OMM_REQUEST_PUT);
+    victim_answer(&v, &(omm_reply){.kind = OMM_REPLY_NEED});
+    CHECK_EQ(request_of(&v).data.size, 0); /* that it was wanted once makes no new start */
+    victim_refuse(&v);
+    victim_offer_honest(&v);
+    victim_give_chunks(&v);
+    victim_work(&v);
+    CHECK_EQ(put_off(&v), 3);
+    victim_refuse(&v);
+    CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
     victim_close(&v);
 }
 
@@ -660,6 +703,7 @@ int main(void) {
     canary_then_own(true);
     does_not_know_whole();
     does_not_know_whole_submissions();
+    wait_without_end();
     adapter_with_the_offer();
     state_dir_of_another();
     return 0;

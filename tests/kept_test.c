@@ -139,10 +139,12 @@ static void board_of_another_run(void) {
     victim v;
     board b;
     omm_fake_clock clock;
+    const omm_clock fake = omm_clock_fake(&clock);
     victim_open(&v);
     const omm_node_limits limits = omm_node_limits_default();
     const omm_node_options options = victim_options(&v, &limits);
-    board_open(&b, &options, omm_clock_fake(&clock));
+    clock = (omm_fake_clock){.now_ms = 500, .wall_ms = 49000};
+    board_open(&b, &options, fake);
     clock = (omm_fake_clock){.now_ms = 1000, .wall_ms = 50000};
     victim_offer_honest(&v);
     victim_answer(&v, &s_no); /* no chunk: it left the round */
@@ -155,6 +157,15 @@ static void board_of_another_run(void) {
     victim_answer(&v, &s_no);
     board_show(&b, "waiting", "", v.node, NULL, true);
     CHECK(board_says(&v, "round") == -1 && board_says(&v, "since_s") == 58);
+    json_t *root = NULL; /* what passed over its connection did so since it was opened */
+    char path[OMM_PATH_MAX];
+    CHECK_OK(omm_path_join(path, v.dir, OMM_NODE_STATUS_FILE));
+    CHECK_OK(omm_json_load(&root, path, 1 << 20));
+    struct stat st;
+    CHECK(stat(path, &st) == 0 && (st.st_mode & 0777) == 0600); /* nobody else reads it */
+    const json_t *wire = json_object_get(root, "wire");
+    CHECK_EQ(json_integer_value(json_object_get(wire, "since_s")), 49);
+    json_decref(root);
     board_close(&b);
     victim_close(&v);
 }
@@ -322,6 +333,10 @@ static bool is_kept(victim *v, const char *name) {
 static void change_global_digest(omm_offer *o) {
     o->global.digest.b[0] ^= 1;
 }
+static void change_canary_of_another(omm_offer *o) {
+    change_canary(o);
+    change_global_digest(o);
+}
 
 /* It goes on behind the chunks that are here and right, over a restart too; what is kept of another adapter goes. */
 static void half_a_download(void) {
@@ -336,6 +351,11 @@ static void half_a_download(void) {
     goes_on_again_at(&v, 2);
     victim_reopen(&v, &limits);
     goes_on_at(&v, 2);
+    victim_answer(&v, &s_no);
+    s_selected = v.p.f.run_nodes[v.p.f.of_node[PEER]].id; /* a canary leaves what is here alone */
+    victim_offer(&v, change_canary_of_another, &v.p.f.coordinator_key);
+    CHECK_EQ(victim_asked(&v), OMM_REQUEST_GET);
+    goes_on_again_at(&v, 2);
     victim_give_chunk(&v);
     goes_on_again_at(&v, 3);
     CHECK_OK(node_keep_put(v.node, "global/1", omm_bytes_of(wrong, OMM_CHUNK_BYTES)));
@@ -351,8 +371,11 @@ static void half_a_download(void) {
     victim_reopen(&v, &limits); /* killed with all of it here: an answer ends every download */
     goes_on_at(&v, CHUNKS - 1);
     victim_give_chunk(&v);
+    CHECK_OK(node_keep_put(v.node, KEEP_CHECKPOINT, omm_bytes_str("left")));
+    CHECK_OK(node_keep_put(v.node, KEEP_CHECKPOINT_OFFER, omm_bytes_str("whose")));
     victim_work(&v);
     CHECK(!is_kept(&v, "global/0") && !is_kept(&v, "global"));
+    CHECK(!is_kept(&v, KEEP_CHECKPOINT) && !is_kept(&v, KEEP_CHECKPOINT_OFFER));
     victim_close(&v);
 }
 
@@ -522,6 +545,48 @@ static void taken_when_there_is_room(victim *v, omm_node_event_kind kind, omm_by
     CHECK_OK(step(v, &event));
 }
 
+static const victim *s_full; /* whose disk is full while it trains */
+
+static omm_err train_without_room(omm_training *api, omm_training_result *out, float *values,
+                                  omm_buf *step_digests, const omm_training_job *job,
+                                  const struct omm_compute *compute) {
+    (void)api, (void)out, (void)step_digests, (void)compute;
+    values[0] = job->start[0];
+    disk_is_full(s_full, true);
+    CHECK_ERR(job->save(job->ud, omm_bytes_str("no room"), 7), OMM_ERR_IO);
+    disk_is_full(s_full, false);
+    return omm_raise(OMM_ERR_CANCELLED, "stopped");
+}
+
+static void hear_not_kept(void *ud, omm_log_level level, const char *line) {
+    if (level == OMM_LOG_ERROR && strstr(line, " checkpoint_not_kept ") && strstr(line, " step=7 "))
+        ++*(unsigned *)ud;
+}
+
+/* A checkpoint that has no room is said; the one before it stays. */
+static void no_room_for_a_checkpoint(void) {
+    unsigned count = 0;
+    const omm_node_limits limits = omm_node_limits_default();
+    const omm_log log = {
+        .level = OMM_LOG_ERROR, .clock = omm_clock_system(), .sink = hear_not_kept, .ud = &count};
+    victim v;
+    victim_open(&v);
+    s_full = &v;
+    omm_node_options options = victim_options(&v, &limits);
+    options.log = &log;
+    victim_reopen_as(&v, &options);
+    v.p.f.training[PEER]->run = train_and_leave;
+    leaves_own(&v, "", "own");
+    v.p.f.training[PEER]->run = train_without_room;
+    victim_offer_honest(&v);
+    victim_give_chunks(&v);
+    CHECK_ERR(work_left(&v), OMM_ERR_CANCELLED);
+    CHECK_EQ(count, 1);
+    v.p.f.training[PEER]->run = train_and_leave;
+    leaves_own(&v, "own", "own");
+    victim_close(&v);
+}
+
 static void reply_with(omm_buf *bytes, const omm_reply *reply) {
     omm_buf_clear(bytes);
     CHECK_OK(omm_reply_encode(bytes, reply));
@@ -666,6 +731,7 @@ int main(void) {
     dry_cannot_be_said();
     no_memory();
     full_disk();
+    no_room_for_a_checkpoint();
     run_and_its_count();
     records_too_large();
     not_asked_for();

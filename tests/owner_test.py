@@ -6,7 +6,7 @@ Between node and coordinator stands a relay that keeps every byte.
 
 usage: owner_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
-import ctypes, ctypes.util, hashlib, json, os, pathlib, re, sys, time
+import ctypes, ctypes.util, hashlib, json, os, pathlib, re, sqlite3, subprocess, sys, threading, time
 
 import live
 from live import check
@@ -151,7 +151,8 @@ def holds_nobody_up(folder):
     cleo = live.start_service(MESHMIND, folder, "node", "cleo")
     check(bert.wait(timeout=live.LIMIT_S) == cleo.wait(timeout=live.LIMIT_S) == 0, live.log_of(folder, "cleo"))
     check(coordinator.wait(timeout=live.LIMIT_S) in (0, 1), live.log_of(folder, "third"))
-    check([r["verdict"] for r in status(folder, "cleo")["history"]["rounds"]] == ["OK", "REFUSED_LATE"], status(folder, "cleo"))
+    said = status(folder, "cleo")["history"]
+    check([r["verdict"] for r in said["rounds"]] == ["OK", "REFUSED_LATE"] and (said["sent"]["rounds"], said["sent"]["accepted"]) == (2, 1), said)
     bundle = folder / "state3" / "bundle"
     rounds = [json.loads(line) for line in (bundle / "rounds.jsonl").read_text().splitlines()]
     mine = hashlib.blake2b(bytes.fromhex(public["cleo"]["public_key"]), digest_size=32).hexdigest()
@@ -222,6 +223,12 @@ def main(folder):
     tap = live.Tap(port)
     write_files(folder, port, tap)
     check("never started" in meshmind("node", "status", "-c", folder / "anna.yaml"), "status before the first start")
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    (folder / "anna").mkdir(mode=0o700)
+    (folder / "anna" / "status.json").write_text(json.dumps({"pid": gone.pid, "state": "fetching"}))
+    said = status(folder)
+    check(said["state"] == "not running" and said["running"] is False, f"killed while it fetched a base model: {said}")
     early = live.start_service(MESHMIND, folder, "node", "early")
     coordinator = live.start_service(MESHMIND, folder, "coordinator", "coordinator")
     envelope, payload = dry_run(folder, tap)
@@ -231,16 +238,38 @@ def main(folder):
 
     said = status(folder)
     rounds, sent = said["history"]["rounds"], said["history"]["sent"]
-    check([r["verdict"] for r in rounds] == ["OK", "OK"] and sent["accepted"] == sent["rounds"] == 2, rounds)
+    check([(r["round"], r["verdict"]) for r in rounds] == [(1, "OK"), (0, "OK")] and sent["accepted"] == sent["rounds"] == 2, rounds)
     check(sent["payload_bytes"] == sum(r["payload_bytes"] for r in rounds) < len(tap.out), sent)
     check(all(r["sent"] is True for r in rounds), rounds)
+    text = lambda: meshmind("node", "status", "-c", folder / "anna.yaml")
+    # Somebody else who looks at the same time is not taken for a node that runs.
+    held = sqlite3.connect(folder / "anna" / "node.sqlite", check_same_thread=False)
+    held.execute("PRAGMA locking_mode=EXCLUSIVE")
+    held.execute("BEGIN EXCLUSIVE")
+    threading.Timer(0.3, held.close).start()
+    seen = status(folder)
+    check(seen["running"] is False, f"a node that has ended is said to run: {seen}")
+    # One that lives, has its database and says nothing.
+    notice = (folder / "anna" / "status.json").read_text()
+    (folder / "anna" / "status.json").write_text(json.dumps(json.loads(notice) | {
+        "pid": os.getpid(), "updated_s": int(time.time()) - 100, "round": 7, "steps": 9, "steps_done": 4}))
+    held = sqlite3.connect(folder / "anna" / "node.sqlite")
+    held.execute("PRAGMA locking_mode=EXCLUSIVE")
+    held.execute("BEGIN EXCLUSIVE")
+    wire = json.loads(notice)["wire"]
+    check(", round 7, step 4 of 9; since 20" in text() and "; no word from it for 10" in text(), text())
+    check(f"connection   {wire['bytes_out']} bytes out, {wire['bytes_in']} in, since 20" in text(), text())
+    held.close()
+    (folder / "anna" / "status.json").write_text(notice)
+    check(sent["payload_bytes"] + sent["submission_bytes"] < wire["bytes_out"] <= len(tap.out), (wire, sent, len(tap.out)))
     for r in rounds:
         path = next((folder / "state" / "bundle" / "payloads").rglob(r["payload"] + "*"), None)
         check(path and path.stat().st_size == r["payload_bytes"], f"no payload {r['payload']} in the bundle")
-    text = meshmind("node", "status", "-c", folder / "anna.yaml")
     for words in ("anna: not running", f"reads        {folder}/base/train.jsonl (data): used here, never sent",
-                  f"writes       {folder}/anna", "sent         2 rounds, 2 of them accepted", "declined     nothing"):
-        check(words in text, f"{words} is not in:\n{text}")
+                  f"writes       {folder}/anna", "declined     nothing", "sent         2 rounds, 2 of them accepted: "
+                  f"{sent['payload_bytes']} bytes of updates, {sent['submission_bytes']} of signed manifests\n",
+                  *(f" {r['payload_bytes']} bytes, digest {r['payload'][:16]}..., accepted\n" for r in rounds)):
+        check(words in text(), f"{words} is not in:\n{text()}")
 
     # What came of it: the newest global adapter, as a file and by name.
     text = meshmind("generate", "-m", folder / "base" / "openmeshmind-tiny-F16.gguf", "--lora",
@@ -262,6 +291,8 @@ def main(folder):
     for name, data in [("what was sent", tap.out), ("what came back", tap.back),
                        *((f"frame {i}", f) for i, f in enumerate(frames))]:
         check(not leaks(data, secret), f"{name} holds the owner's text")
+    for word in (str(folder), "train.jsonl", "anna.key", "anna.yaml", "openmeshmind-tiny", "newest.gguf", "node.sqlite", "status.json"):
+        check(not any(word.encode() in data for data in (tap.out, *frames)), f"what was sent holds {word}")
     # The search itself finds what is there, plain and compressed.
     planted = next(iter(private_texts())).encode()
     check(leaks(b"xy" + planted, secret), "the search finds nothing")

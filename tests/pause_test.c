@@ -5,8 +5,11 @@
 
 #include "omm/mem.h"
 #include "omm/messages.h"
+#include "omm/topology.h"
 #include "omm_test.h"
 
+#include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 enum { HOLD_MS = 60000, LOOK_MS = 1000 /* between two looks at the machine */ };
@@ -76,6 +79,68 @@ static void pause_in_training(void) {
     CHECK_EQ(atomic_load(&serves.begun), 1);
 }
 
+/* ---- its share of the processors ---- */
+
+/* A hundredth of them: what ten seconds allow is used up at once, and the training stands; it can be stopped all the while. */
+static void slowed(void) {
+    static atomic_bool s_stop;
+    serving_open();
+    serves.rules.max_cpu_percent = 1;
+    serves.options.guest = &serves.rules;
+    serves.options.stop = &s_stop;
+    serving_say(SERVING_GO_MS);
+    serving_stand(false);
+    serving_start();
+    serving_wait(&serves.begun, 1);
+    const uint64_t begin_ns = omm_process_cpu_ns();
+    while (omm_process_cpu_ns() - begin_ns < omm_cpu_count() * (uint64_t)100000000) {
+    }
+    check_stands();
+    atomic_store(&s_stop, true);
+    serving_end();
+    CHECK(!serves.result.is_done);
+    CHECK_EQ(atomic_load(&serves.left), 1);
+    serving_close();
+}
+
+/* ---- nobody to pause it ---- */
+
+static atomic_bool s_no_thread; /* the node gets none: linked with --wrap */
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*run)(void *ud), void *ud);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*run)(void *ud), void *ud);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*run)(void *ud), void *ud) {
+    if (atomic_load(&s_no_thread) && pthread_equal(pthread_self(), serves.node)) return EAGAIN;
+    return __real_pthread_create(thread, attributes, run, ud);
+}
+
+static void fail_at_the_adapter(const omm_request *request) {
+    if (request->kind == OMM_REQUEST_GET && !serving_said(" training_failed "))
+        atomic_store(&s_no_thread, true);
+}
+
+/* Where the system gives no thread that would pause a training there is none; later it is asked again. */
+static void unwatched(void) {
+    serving_open();
+    serves.options.guest = &serves.rules;
+    serves.heard = fail_at_the_adapter;
+    serving_say(SERVING_GO_MS);
+    serving_stand(false);
+    serving_start();
+    serving_wait_said(" training_failed ", 1);
+    CHECK_EQ(serving_said("no thread that would pause or stop it"), 1);
+    CHECK_EQ(atomic_load(&serves.begun), 0);
+    atomic_store(&s_no_thread, false);
+    atomic_store(&serves.may_end, true);
+    serving_end();
+    CHECK(serves.result.is_done);
+    CHECK_EQ(atomic_load(&serves.begun), 1);
+    serving_close();
+}
+
 int main(void) {
     CHECK_EQ(setenv("TZ", "UTC", 1), 0);
     serving_open();
@@ -99,6 +164,8 @@ int main(void) {
     CHECK(serves.result.is_done);
     CHECK_EQ(atomic_load(&serves.begun), 2);
     serving_close();
+    slowed();
+    unwatched();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }

@@ -200,7 +200,7 @@ static void residual_over_rounds(void) {
     victim_answer_receipt(&v, &receipt, own);
     const omm_submission fourth = submitted_in(&v, 3);
     CHECK(omm_digest_equal(&fourth.residual_before, &first.residual_before)); /* zeros */
-    victim_check_sent(&v, "rounds", 4);
+    victim_check_sent(&v, "rounds", 4, NULL);
     receipt = victim_receipt(&v, OMM_ERR_REFUSED_NORM);
     victim_answer_receipt(&v, &receipt, own);
     s_round = 1; /* refused then, and of another one the last is known alone */
@@ -358,7 +358,9 @@ static void work_not_done(void) {
     CHECK_EQ(v.action.kind, OMM_NODE_WORK);
     const omm_seed token = {{1}}; /* an invitation is what it has instead */
     options.token = &token;
-    victim_reopen_as(&v, &options);
+    victim_reopen_as(&v, &options); /* and is shown at once */
+    answer_challenge(&v, WORK_BITS, v.p.offer.run_id, OMM_CONTEXT_CHALLENGE, own);
+    check_no_work(&v, "not an answer to it");
     challenge_honest(&v, WORK_BITS);
     check_no_work(&v, "not an answer to it");
     victim_close(&v);
@@ -550,6 +552,9 @@ static void no_answer(void) {
             CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
             victim_step(&v, OMM_NODE_SEND_FAILED, (omm_bytes){0});
             CHECK_EQ(wait_ms(&v), want < 30000 ? want : 30000);
+            v.now_ms = v.action.until_ms - 1;
+            victim_step(&v, OMM_NODE_TICK, (omm_bytes){0});
+            CHECK_EQ(wait_ms(&v), 1); /* nor a millisecond earlier */
         }
         CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
         victim_answer(&v, &(omm_reply){.kind = OMM_REPLY_WAIT, .retry_ms = 10000000});

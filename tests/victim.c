@@ -225,12 +225,15 @@ omm_poll victim_poll(victim *v) {
 }
 
 /* Its owner reads that it was sent, of each. */
-void victim_check_sent(victim *v, const char *list, size_t count) {
+void victim_check_sent(victim *v, const char *list, size_t count, const char *verdict) {
     json_t *history = NULL, *round;
     size_t i;
     CHECK_OK(omm_node_history(&history, v->node));
     CHECK_EQ(json_array_size(json_object_get(history, list)), count);
-    json_array_foreach(json_object_get(history, list), i, round)
+    json_array_foreach(json_object_get(history, list), i, round) {
         CHECK(json_is_true(json_object_get(round, "sent")));
+        const char *is = json_string_value(json_object_get(round, "verdict"));
+        CHECK(!verdict || strcmp(is, verdict) == 0);
+    }
     json_decref(history);
 }

@@ -62,7 +62,7 @@ omm_submission victim_submission(victim *v);
 omm_poll victim_poll(victim *v);
 /* Of the declined offers that its owner reads, the newest first: how often, and NULL or why. */
 int64_t victim_declined(victim *v, size_t index, const char *why);
-/* Of each of a list of its history ("rounds", "canaries") its owner reads that it was sent. */
-void victim_check_sent(victim *v, const char *list, size_t count);
+/* Of each of a list of its history ("rounds", "canaries") its owner reads that it was sent, and this verdict (NULL: any). */
+void victim_check_sent(victim *v, const char *list, size_t count, const char *verdict);
 
 #endif

@@ -49,7 +49,7 @@ typedef struct omm_training_job {
     size_t value_count;          /* of the recipe's layout */
     omm_bytes checkpoint;        /* what save was last given for this very job; size 0: none */
     bool (*cancelled)(void *ud); /* asked often; may be NULL */
-    /* Keep a checkpoint; called now and then from the training thread; may be NULL. */
+    /* Keep a checkpoint; called now and then from the training thread; may be NULL.  IO costs no more than that one. */
     omm_err (*save)(void *ud, omm_bytes checkpoint, uint32_t step);
     /* `step` steps are done: once before the first one here, then after each; may be NULL. */
     void (*progress)(void *ud, uint32_t step);
