@@ -12,6 +12,7 @@
 #include "omm/tls.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 static omm_err print_key(const omm_key *key, bool json) {
     char hex[OMM_DIGEST_HEX_SIZE];
@@ -44,6 +45,14 @@ static omm_err print_tls(const char *certificate_path, const char *key_path,
                                     "sha256", hex));
 }
 
+/* Without it nothing is left of its key either, or the next call would refuse to overwrite that. */
+static omm_err create_certificate(const char *path, const char *key_path,
+                                  const omm_buf *certificate) {
+    const omm_err err = omm_file_create(path, omm_buf_view(certificate), 0644);
+    if (err != OMM_OK) unlink(key_path);
+    return err;
+}
+
 /* The key in `path`, the certificate in `path`.crt; neither is overwritten. */
 static omm_err make_tls(const char *path, bool json) {
     char certificate_path[OMM_PATH_MAX];
@@ -59,7 +68,7 @@ static omm_err make_tls(const char *path, bool json) {
     omm_err err = omm_tls_make(&certificate, &key);
     if (err == OMM_OK) err = omm_tls_fingerprint(&fingerprint, omm_buf_view(&certificate));
     if (err == OMM_OK) err = omm_file_create(path, omm_buf_view(&key), 0600);
-    if (err == OMM_OK) err = omm_file_create(certificate_path, omm_buf_view(&certificate), 0644);
+    if (err == OMM_OK) err = create_certificate(certificate_path, path, &certificate);
     if (err == OMM_OK) err = print_tls(certificate_path, path, &fingerprint, json);
     omm_free_secret(key.data, key.capacity);
     omm_buf_fini(&certificate);

@@ -266,6 +266,10 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     if key.read_bytes() != before:
         failures.append("keygen --tls wrote over a key")
     expect(["keygen", "--tls", "--show", key], 2, "--out, not --show")
+    long = pathlib.Path(folder) / ("k" * 253)  # the name of its certificate is too long for a file
+    expect(["keygen", "--tls", "--out", long], 3, "a file's name has at most 255 bytes")
+    if long.exists():
+        failures.append("keygen --tls leaves a key without a certificate")
     service = pathlib.Path(folder) / "service.yaml"
     config = f"scenario: {SOURCE}/scenarios/processes.yaml\nlisten: tls+tcp://127.0.0.1:0\nstate_dir: state\n"
     service.write_text(config)
