@@ -150,21 +150,6 @@ static void test_kept(served *s) {
     s->options.request_ms = 30000;
 }
 
-static double metric(unsigned port, const char *name) {
-    answer a;
-    char line[128];
-    static const char request[] = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n" END;
-    const int fd = served_connect(port);
-    served_send(fd, request, sizeof request - 1);
-    served_read(&a, fd);
-    snprintf(line, sizeof line, "\nmeshmind_serve_%s ", name);
-    const char *at = strstr(a.body, line);
-    CHECK(at != NULL);
-    const double value = strtod(at + strlen(line), NULL);
-    answer_fini(&a);
-    return value;
-}
-
 /* So much of a stream waits for who does not read it; then his texts end, and that is the end of what he reads. */
 static void test_unread(served *s) {
     enum { TOKENS = 20 * 500, BUFFER = 1 << 17 };
@@ -179,11 +164,11 @@ static void test_unread(served *s) {
     served_post(fd, TEXT,
                 "{\"prompt\": \"x\", \"max_tokens\": 500, \"temperature\": 9, \"n\": 20, \"seed\": "
                 "5, \"stream\": true, \"logprobs\": 20}");
-    while (metric(port, "texts_total") < 1) usleep(10000);
-    while (metric(port, "seats_taken") > 0) usleep(10000);
-    CHECK(metric(port, "tokens_total") < TOKENS);
-    CHECK_EQ(metric(port, "waiting"), 0);
-    CHECK_EQ(metric(port, "left_total"), 0);
+    while (served_metric(port, "texts_total") < 1) usleep(10000);
+    while (served_metric(port, "seats_taken") > 0) usleep(10000);
+    CHECK(served_metric(port, "tokens_total") < TOKENS);
+    CHECK_EQ(served_metric(port, "waiting"), 0);
+    CHECK_EQ(served_metric(port, "left_total"), 0);
     served_read(&a, fd);
     CHECK_EQ(a.status, 200);
     CHECK(a.body_size > s->options.unread_bytes_max);

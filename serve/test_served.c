@@ -147,6 +147,22 @@ answer served_ask(unsigned port, const char *path, const char *body) {
     return a;
 }
 
+double served_metric(unsigned port, const char *name) {
+    answer a;
+    char line[128];
+    static const char request[] = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n"
+                                  "Connection: close\r\n\r\n";
+    const int fd = served_connect(port);
+    served_send(fd, request, sizeof request - 1);
+    served_read(&a, fd);
+    snprintf(line, sizeof line, "\nmeshmind_serve_%s ", name);
+    const char *at = strstr(a.body, line);
+    CHECK(at != NULL);
+    const double value = strtod(at + strlen(line), NULL);
+    answer_fini(&a);
+    return value;
+}
+
 char *served_member(const char *json, const char *path) {
     json_t *root = NULL;
     CHECK_OK(omm_json_parse(&root, omm_bytes_str(json), "an answer"));

@@ -36,6 +36,8 @@ void served_read(answer *out, int fd); /* and closes */
 void answer_fini(answer *a);
 /* All of that. */
 answer served_ask(unsigned port, const char *path, const char *body);
+/* What /metrics says of meshmind_serve_NAME, which has no labels. */
+double served_metric(unsigned port, const char *name);
 /* A member of the answer's JSON, by a path of names and indices ("choices", 0, "text" is "choices.0.text"), as text:
  * a string's, or the value's own.  Caller frees. */
 char *served_member(const char *json, const char *path);

@@ -12,7 +12,6 @@
 
 #define CHAT "/v1/chat/completions"
 #define TEXT "/v1/completions"
-#define END "Connection: close\r\n\r\n"
 
 static void has(const char *json, const char *path, const char *want) {
     char *got = served_member(json, path);
@@ -31,23 +30,8 @@ static void ask_for(unsigned port, const char *body, unsigned status, const char
     answer_fini(&a);
 }
 
-static double metric(unsigned port, const char *name) {
-    answer a;
-    char line[128];
-    static const char request[] = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n" END;
-    const int fd = served_connect(port);
-    served_send(fd, request, sizeof request - 1);
-    served_read(&a, fd);
-    snprintf(line, sizeof line, "\nmeshmind_serve_%s ", name);
-    const char *at = strstr(a.body, line);
-    CHECK(at != NULL);
-    const double value = strtod(at + strlen(line), NULL);
-    answer_fini(&a);
-    return value;
-}
-
 static void wait_for(unsigned port, const char *name, double want) {
-    for (unsigned i = 0; metric(port, name) != want; i++) {
+    for (unsigned i = 0; served_metric(port, name) != want; i++) {
         CHECK(i < 6000);
         usleep(10000);
     }
@@ -210,12 +194,12 @@ static void test_places(served *s) {
     has(a.body, "error.code", "queue_full");
     answer_fini(&a);
     ask_for(port, "{\"prompt\": [\"a\", \"b\"], \"n\": 6}", 429, "error.type", "rate_limit_error");
-    CHECK_EQ(metric(port, "left_total"), 0); /* who was refused is nobody who has left */
+    CHECK_EQ(served_metric(port, "left_total"), 0); /* who was refused is nobody who has left */
     close(fd);
     wait_for(port, "waiting", 0);
     wait_for(port, "seats_taken", 0);
-    CHECK_EQ(metric(port, "left_total"), 1);
-    CHECK(metric(port, "texts_total") < 30); /* the others were never begun */
+    CHECK_EQ(served_metric(port, "left_total"), 1);
+    CHECK(served_metric(port, "texts_total") < 30); /* the others were never begun */
     ask_for(port, "{\"prompt\": [\"a\", \"b\", \"c\", \"d\"], \"max_tokens\": 1}", 200,
             "usage.completion_tokens", "4");
     CHECK_EQ(omm_serve_stop(server), 0);
