@@ -150,7 +150,7 @@ def pretraining(folder):
     says(run("pretrain", BASE / "pretrain.yaml", "-o", "p.gguf", code=2), "pretrain.yaml", "vocabulary.txt", "--data", "tools/make_base.sh")
     text = (BASE / "pretrain.yaml").read_text()
     (folder / "chat_template.jinja").write_text((BASE / "chat_template.jinja").read_text())
-    for one in ("vocabulary.txt", "part1.txt", "part2.txt"):
+    for one in ("vocabulary.txt", "part1.txt", "part2.txt", "valid.txt"):
         (folder / one).write_text("the mesh learns a word\n" * 400)
     (folder / "bad.yaml").write_text(text.replace('eos: "<|im_end|>"', 'eos: "<|end|>"'))
     says(run("pretrain", "bad.yaml", "-o", "p.gguf", code=2), "bad.yaml", "vocabulary.eos", "<|end|>", "accepted")
