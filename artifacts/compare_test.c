@@ -95,28 +95,18 @@ static void change(const char *dir, const char *path, const char *from, const ch
 
 /* Every item of the final adapter: loss a token `by` more, tools as said, tokens `more_tokens` more. */
 static void judge_again(const char *dir, double by, bool tools, uint64_t more_tokens) {
-    omm_buf text, changed;
-    omm_bytes *lines = NULL;
-    omm_arena arena;
-    size_t count = 0;
-    omm_buf_init(&text, BYTES_MAX);
-    omm_buf_init(&changed, BYTES_MAX);
-    omm_arena_init(&arena, BYTES_MAX);
-    kit_read(&text, dir, "eval/after.jsonl");
-    CHECK_OK(omm_evidence_lines(&lines, &count, &arena, omm_buf_view(&text), 1000));
-    CHECK_EQ(count, KIT_ITEMS);
-    for (size_t i = 0; i < count; i++) {
+    kit_lines l;
+    kit_lines_open(&l, dir, "eval/after.jsonl");
+    CHECK_EQ(l.count, KIT_ITEMS);
+    for (size_t i = 0; i < l.count; i++) {
         omm_eval_record row;
-        CHECK_OK(omm_eval_record_parse(&row, &arena, lines[i]));
+        CHECK_OK(omm_eval_record_parse(&row, &l.arena, l.lines[i]));
         row.tokens += more_tokens;
         row.nll += by * (double)row.tokens;
         row.parsed = row.tool_ok = tools && row.is_tool;
-        CHECK_OK(omm_eval_record_write(&changed, &row));
+        CHECK_OK(omm_eval_record_write(&l.out, &row));
     }
-    kit_write(dir, "eval/after.jsonl", omm_buf_view(&changed));
-    omm_buf_fini(&changed);
-    omm_buf_fini(&text);
-    omm_arena_fini(&arena);
+    kit_lines_put(&l, dir, "eval/after.jsonl");
 }
 
 static bool near(double a, double b) {
@@ -493,25 +483,15 @@ static void test_refusals(const kit *k) {
 /* Each row of the final adapter changed; then `more` times the last one again. */
 static void rows_again(const char *dir, void (*change_row)(omm_eval_record *row, size_t i),
                        size_t more) {
-    omm_buf text, changed;
-    omm_bytes *lines = NULL;
-    omm_arena arena;
-    size_t count = 0;
-    omm_buf_init(&text, BYTES_MAX);
-    omm_buf_init(&changed, BYTES_MAX);
-    omm_arena_init(&arena, BYTES_MAX);
-    kit_read(&text, dir, "eval/after.jsonl");
-    CHECK_OK(omm_evidence_lines(&lines, &count, &arena, omm_buf_view(&text), 1000));
-    for (size_t i = 0; i < count + more; i++) {
+    kit_lines l;
+    kit_lines_open(&l, dir, "eval/after.jsonl");
+    for (size_t i = 0; i < l.count + more; i++) {
         omm_eval_record row;
-        CHECK_OK(omm_eval_record_parse(&row, &arena, lines[i < count ? i : count - 1]));
+        CHECK_OK(omm_eval_record_parse(&row, &l.arena, l.lines[i < l.count ? i : l.count - 1]));
         change_row(&row, i);
-        CHECK_OK(omm_eval_record_write(&changed, &row));
+        CHECK_OK(omm_eval_record_write(&l.out, &row));
     }
-    kit_write(dir, "eval/after.jsonl", omm_buf_view(&changed));
-    omm_buf_fini(&changed);
-    omm_buf_fini(&text);
-    omm_arena_fini(&arena);
+    kit_lines_put(&l, dir, "eval/after.jsonl");
 }
 
 static void as_it_is(omm_eval_record *row, size_t i) {

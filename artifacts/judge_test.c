@@ -397,31 +397,21 @@ static void test_less(void) {
 static void test_huge_ledger(void) {
     char dir[OMM_PATH_MAX];
     omm_judgement j;
-    omm_buf text, out;
-    omm_arena arena;
-    omm_bytes *lines = NULL;
-    size_t count = 0;
-    omm_buf_init(&text, BUF_MAX);
-    omm_buf_init(&out, BUF_MAX);
-    omm_arena_init(&arena, BUF_MAX);
+    kit_lines l;
     kit_copy(dir, s_kit.dir);
-    kit_read(&text, dir, "ledger.jsonl");
-    CHECK_OK(omm_evidence_lines(&lines, &count, &arena, omm_buf_view(&text), 6));
-    CHECK_EQ(count, 6);
-    for (size_t i = 0; i < count; i++) {
+    kit_lines_open(&l, dir, "ledger.jsonl");
+    CHECK_EQ(l.count, 6);
+    for (size_t i = 0; i < l.count; i++) {
         omm_ledger_record row;
-        CHECK_OK(omm_ledger_record_parse(&row, lines[i]));
+        CHECK_OK(omm_ledger_record_parse(&row, l.lines[i]));
         if (i < 4) row.up = (uint64_t)1 << 62;
-        CHECK_OK(omm_ledger_record_write(&out, &row));
+        CHECK_OK(omm_ledger_record_write(&l.out, &row));
     }
-    kit_write(dir, "ledger.jsonl", omm_buf_view(&out));
+    kit_lines_put(&l, dir, "ledger.jsonl");
     judge(&j, dir);
     expect_reason(&j, "saving_vs_fp32", "value is not a finite number");
     expect_reason(&j, "wire_overhead", "value is not a finite number");
     omm_judgement_fini(&j);
-    omm_arena_fini(&arena);
-    omm_buf_fini(&out);
-    omm_buf_fini(&text);
     CHECK_OK(omm_dir_remove(dir));
 }
 
@@ -442,31 +432,21 @@ static void test_huge_wire(void) {
 static void test_never_selected(void) {
     char dir[OMM_PATH_MAX];
     omm_judgement j;
-    omm_buf text, out;
-    omm_arena arena;
-    omm_bytes *lines = NULL;
-    size_t count = 0;
-    omm_buf_init(&text, BUF_MAX);
-    omm_buf_init(&out, BUF_MAX);
-    omm_arena_init(&arena, BUF_MAX);
+    kit_lines l;
     kit_copy(dir, s_kit.dir);
-    kit_read(&text, dir, "rounds.jsonl");
-    CHECK_OK(omm_evidence_lines(&lines, &count, &arena, omm_buf_view(&text), KIT_ROUNDS));
-    for (size_t i = 0; i < count; i++) {
+    kit_lines_open(&l, dir, "rounds.jsonl");
+    for (size_t i = 0; i < l.count; i++) {
         omm_round_record round;
-        CHECK_OK(omm_round_record_parse(&round, &arena, lines[i]));
+        CHECK_OK(omm_round_record_parse(&round, &l.arena, l.lines[i]));
         CHECK_EQ(round.selected_count, KIT_NODES);
         round.selected_count = KIT_NODES - 1; /* the last one of them */
-        CHECK_OK(omm_round_record_write(&out, &round));
+        CHECK_OK(omm_round_record_write(&l.out, &round));
     }
-    kit_write(dir, "rounds.jsonl", omm_buf_view(&out));
+    kit_lines_put(&l, dir, "rounds.jsonl");
     judge(&j, dir);
     CHECK_EQ(find(&j, "jain_index")->samples, KIT_NODES - 1);
     CHECK(find(&j, "jain_index")->has_value && find(&j, "share_gap")->has_value);
     omm_judgement_fini(&j);
-    omm_arena_fini(&arena);
-    omm_buf_fini(&out);
-    omm_buf_fini(&text);
     CHECK_OK(omm_dir_remove(dir));
 }
 

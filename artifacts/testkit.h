@@ -116,4 +116,15 @@ void kit_print(const omm_verify_report *report);
 void kit_fails(const kit *k, const char *dir, const char *check, const char *path,
                const char *said);
 
+/* A file of a bundle line by line, to be written anew: `out` begins empty. */
+typedef struct kit_lines {
+    omm_buf text, out;
+    omm_arena arena;  /* for what lines are parsed into, too */
+    omm_bytes *lines; /* (count) */
+    size_t count;
+} kit_lines;
+void kit_lines_open(kit_lines *l, const char *dir, const char *path);
+/* `out` becomes the file. */
+void kit_lines_put(kit_lines *l, const char *dir, const char *path);
+
 #endif

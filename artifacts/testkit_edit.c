@@ -46,3 +46,21 @@ void kit_said(const omm_verify_report *r, const char *check, const char *path, c
     CHECK(found);
     CHECK(!r->intact);
 }
+
+#define LINES_BYTES_MAX ((size_t)4 << 20)
+
+void kit_lines_open(kit_lines *l, const char *dir, const char *path) {
+    *l = (kit_lines){0};
+    omm_buf_init(&l->text, LINES_BYTES_MAX);
+    omm_buf_init(&l->out, LINES_BYTES_MAX);
+    omm_arena_init(&l->arena, LINES_BYTES_MAX);
+    kit_read(&l->text, dir, path);
+    CHECK_OK(omm_evidence_lines(&l->lines, &l->count, &l->arena, omm_buf_view(&l->text), 1000));
+}
+
+void kit_lines_put(kit_lines *l, const char *dir, const char *path) {
+    kit_write(dir, path, omm_buf_view(&l->out));
+    omm_arena_fini(&l->arena);
+    omm_buf_fini(&l->out);
+    omm_buf_fini(&l->text);
+}

@@ -125,7 +125,7 @@ static bool starts(omm_bytes key, const char *with) {
 static void put_keys(omm_gguf_writer *w, const omm_gguf *like) {
     for (size_t i = 0; i < like->kv_count; i++) {
         const omm_gguf_kv *kv = &like->kvs[i];
-        if (starts(kv->key, "general.file_type") || starts(kv->key, "split.") ||
+        if (starts(kv->key, "general.file_type") || omm_gguf_is_split_key(kv->key) ||
             starts(kv->key, "general.quantization_version"))
             continue;
         omm_gguf_put_kv(w, kv);
