@@ -271,6 +271,9 @@ static omm_err merge(const merge_args *a) {
     place_made made;
     if (!a->out) return omm_raise(OMM_ERR_USAGE, "where to? give -o FILE");
     if (a->list.count == 0) return omm_raise(OMM_ERR_USAGE, "which adapters? give --lora FILE");
+    if (a->model && a->rounding)
+        return omm_raise(OMM_ERR_USAGE, "--allow-rounding: for joining, without -m; into a model "
+                                        "every value is rounded to its type");
     OMM_TRY(cli_check_out(a->out, (const cli_input[]){{"--model", a->model}, {0}}));
     OMM_TRY(loaded_check_out(a->out, &a->list, "--lora"));
     omm_err err = place_make_output(&made, a->out, "--out");

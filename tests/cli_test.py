@@ -1169,6 +1169,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     joined, same = ["adapter", "merge", "--lora", folder / "m.gguf", "--lora"], folder / "j.gguf"
     expect([*joined, f"{folder / 'm.gguf'}=0.3", "-o", same], 3, r"only with rounding of B \(--allow-rounding\)")
     expect([*joined, f"{folder / 'm.gguf'}=0.3", "-o", same, "--allow-rounding"], 0, "B rounded", "stdout")
+    expect([*joined, f"{folder / 'm.gguf'}=0.3", "-m", MODEL, "-o", same, "--allow-rounding"], 2, "--allow-rounding: for joining, without -m")
     expect([*joined, f"{folder / 'm.gguf'}=0.5", "-o", same], 0, "exact", "stdout")
     for model in [], ["-m", MODEL]:
         expect([*joined, f"{same}=0.5", *model, "-o", same], 2, "--out is --lora, .*j.gguf: give another name")

@@ -172,6 +172,10 @@ static const struct {
      "#: no number of up to 18 digits"},
     {"{'type': 'integer', 'multipleOf': 0}", "#/multipleOf: accepted are numbers over 0"},
     {"{'type': 'integer', 'multipleOf': '2'}", "#/multipleOf: accepted are numbers over 0"},
+    /* nothing that long ends */
+    {"{'type': 'string', 'minLength': 4294967295}",
+     "#/minLength: accepted are whole numbers below"},
+    {"{'type': 'array', 'minItems': 1e10}", "#/minItems: accepted are whole numbers below"},
 };
 
 static void test_refused(void) {

@@ -213,6 +213,9 @@ static const struct {
             "null, \"maxItems\": 1}, \"c\": {\"minLength\": 1.0, \"maxLength\": -1}") "}",
      {"{\"a\": -9, \"b\": [1], \"c\": \"xyz\"}"},
      {"{\"a\": 6}", "{\"b\": [1, 2]}", "{\"c\": \"\"}"}},
+    {OBJECT("\"a\": {\"type\": \"string\", \"minLength\": 5e9, \"maxLength\": 6e9}") "}",
+     {"{\"a\": \"x\"}"}, /* nothing that long ends */
+     {"{\"a\": 1}"}},
     /* members that stand elsewhere may come: what holds, what holds of one or the other, what may */
     {OBJECT(
          "\"a\": {\"type\": \"null\"}") ", \"allOf\": [{\"$ref\": \"#/$defs/b\"}, {\"properties\": "

@@ -103,7 +103,9 @@ static omm_err read_limits(rule *r, const compiler *c, const json_t *schema, con
     r->max = RULE_NONE;
     OMM_TRY(read_count(&r->min, c, schema, least));
     OMM_TRY(read_count(&r->max, c, schema, most));
-    if (r->min <= r->max) return OMM_OK;
+    if (r->min <= r->max && r->min != RULE_NONE) return OMM_OK;
+    if (!c->lenient && r->min == RULE_NONE)
+        return malformed(c, least, "are whole numbers below 4294967295");
     if (!c->lenient)
         return omm_raise(OMM_ERR_UNSUPPORTED, "%.200s: no value has %s %u and %s %u", c->path,
                          least, r->min, most, r->max);
