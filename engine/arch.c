@@ -49,13 +49,15 @@ static const arch s_archs[] = {
      .parts = ARCH_SCALES | ARCH_ROPE_SWITCH,
      .rope_style = OMM_ROPE_PAIRS,
      .ffn = OMM_FFN_SWIGLU},
-    /* OLMo 2: norms behind each step and none before it.  Files of OLMo 3 have the same name, and
-     * windows of which each file lists the layers. */
+    /* OLMo 2: norms behind each step and none before it.  Files of OLMo 3 have the same name, and a
+     * window in three of four layers. */
     {.name = "olmo2",
-     .parts =
-         ARCH_QK_NORM | ARCH_QK_NORM_WHOLE | ARCH_NO_PRE_NORMS | ARCH_POST_NORMS | ARCH_NO_WINDOW,
+     .parts = ARCH_QK_NORM | ARCH_QK_NORM_WHOLE | ARCH_NO_PRE_NORMS | ARCH_POST_NORMS |
+              ARCH_WINDOWS_UNSCALED | ARCH_YARN_SAID,
      .rope_style = OMM_ROPE_HALVES,
-     .ffn = OMM_FFN_SWIGLU},
+     .ffn = OMM_FFN_SWIGLU,
+     .windowed = true,
+     .window_period = 4},
     /* Ministral 3, and Mistral Small 3.1 and later in files that call them so. */
     {.name = "mistral3",
      .parts = ARCH_TEMPERATURE,

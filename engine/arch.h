@@ -21,15 +21,16 @@ enum {
     ARCH_EMBED_SCALED = 1u << 6,  /* embeddings times sqrt(d_model) */
     ARCH_SOFTCAPS = 1u << 7,      /* keys attn_logit_softcapping, final_logit_softcapping */
     ARCH_SCALES = 1u << 8, /* keys embedding_scale, residual_scale, attention.scale, logit_scale */
-    ARCH_ROPE_SWITCH = 1u << 9,     /* rope.scaling.finetuned = false means no rope: refused */
-    ARCH_NO_PRE_NORMS = 1u << 10,   /* without attn_norm.weight and ffn_norm.weight */
-    ARCH_QK_NORM_WHOLE = 1u << 11,  /* with ARCH_QK_NORM: of all heads together */
-    ARCH_NO_WINDOW = 1u << 12,      /* a window, as attention.sliding_window has it, is refused */
-    ARCH_WINDOWS_TURN = 1u << 13,   /* where there is a window, layers without it turn nothing */
-    ARCH_NORMS_TURNED = 1u << 14,   /* with ARCH_QK_NORM: of heads that have been turned */
-    ARCH_BASE_STRETCHED = 1u << 15, /* key rope.scaling.alpha */
+    ARCH_ROPE_SWITCH = 1u << 9,       /* rope.scaling.finetuned = false means no rope: refused */
+    ARCH_NO_PRE_NORMS = 1u << 10,     /* without attn_norm.weight and ffn_norm.weight */
+    ARCH_QK_NORM_WHOLE = 1u << 11,    /* with ARCH_QK_NORM: of all heads together */
+    ARCH_WINDOWS_UNSCALED = 1u << 12, /* rope's scaling is not for layers with a window */
+    ARCH_WINDOWS_TURN = 1u << 13,     /* where there is a window, layers without it turn nothing */
+    ARCH_NORMS_TURNED = 1u << 14,     /* with ARCH_QK_NORM: of heads that have been turned */
+    ARCH_BASE_STRETCHED = 1u << 15,   /* key rope.scaling.alpha */
     ARCH_TEMPERATURE =
-        1u << 16 /* keys attention.temperature_scale, rope.scaling.yarn_log_multiplier */
+        1u << 16, /* keys attention.temperature_scale, rope.scaling.yarn_log_multiplier */
+    ARCH_YARN_SAID = 1u << 17 /* rope.scaling.attn_factor may say what yarn gives by itself */
 };
 
 typedef struct arch {

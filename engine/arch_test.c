@@ -162,6 +162,18 @@ static const test_case s_cases[] = {
      false,
      OMM_ACTIVATIONS_F32,
      0x8de0d777eec5dcc2},
+    {"olmo2 with windows, which yarn is not for",
+     {.name = "olmo2",
+      .layers = 5,
+      .window = 33,
+      .scaling = "yarn",
+      .factor = 8.0f,
+      .original = 64,
+      .untied = true},
+     0,
+     false,
+     OMM_ACTIVATIONS_F32,
+     0x9728e1f551d5afb8},
     {"mistral3, positions of several spans",
      {.name = "mistral3",
       .scaling = "yarn",
@@ -504,8 +516,6 @@ static void refusals(void) {
             OMM_ERR_NOT_FOUND, "blk.1.post_attention_norm");
     refused((tiny_arch){.name = "olmo2", .skip = "blk.0.attn_k_norm.weight"}, OMM_ERR_NOT_FOUND,
             "blk.0.attn_k_norm");
-    refused((tiny_arch){.name = "olmo2", .window = 4096}, OMM_ERR_UNSUPPORTED,
-            "olmo2.attention.sliding_window is 4096");
     refused((tiny_arch){.name = "granite"}, OMM_ERR_NOT_FOUND, "granite.logit_scale");
     refused((tiny_arch){.name = "granite", .scales = {0, 0, 0, -8.0f}}, OMM_ERR_NUMERIC,
             "granite.logit_scale is -8");

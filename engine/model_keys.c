@@ -145,6 +145,14 @@ static omm_err stretch_base(omm_model_dims *d, keys *k) {
     return OMM_OK;
 }
 
+/* Files of OLMo 3 by earlier converters have the whole of what its configuration calls attention_factor, which is 1 and a tenth of
+ * the factor's logarithm: what yarn gives without being told. */
+static void count_yarn_once(omm_model_dims *d, const keys *k) {
+    if (!(k->a->parts & ARCH_YARN_SAID) || d->rope_scaling != OMM_ROPE_SCALING_YARN) return;
+    const double whole = 1.0 + 0.1 * omm_log_d(d->rope_factor);
+    if (fabs(d->rope_magnitude - whole) < 1e-5) d->rope_magnitude = 1.0;
+}
+
 static omm_err load_rope(omm_model_dims *d, keys *k) {
     d->rope_style = k->a->rope_style;
     d->unrotated_period = k->a->unrotated_period;
@@ -171,7 +179,9 @@ static omm_err load_rope(omm_model_dims *d, keys *k) {
     const char *tail = factor_tail(k);
     if (!tail)
         return omm_raise(OMM_ERR_NOT_FOUND, "key '%s' is missing", key(k, "rope.scaling.factor"));
-    return get_real(&d->rope_factor, k, tail, 1.0, 1.0, 1e6);
+    OMM_TRY(get_real(&d->rope_factor, k, tail, 1.0, 1.0, 1e6));
+    count_yarn_once(d, k);
+    return OMM_OK;
 }
 
 static omm_err load_caps(omm_model_dims *d, keys *k) {
@@ -213,15 +223,6 @@ static omm_err load_scales(omm_model_dims *d, keys *k) {
     return OMM_OK;
 }
 
-static omm_err refuse_window(keys *k) {
-    uint32_t window = 0;
-    OMM_TRY(get_u32_or(&window, k, "attention.sliding_window", 0));
-    if (window == 0) return OMM_OK;
-    return omm_raise(OMM_ERR_UNSUPPORTED,
-                     "%s is %u: layers with a window are not supported in '%s'", k->name, window,
-                     k->a->name);
-}
-
 /* A number, or of each layer whether it has the window: then all but each period's last. */
 static omm_err load_period(omm_model_dims *d, keys *k) {
     const omm_gguf_kv *kv = omm_gguf_find(k->gguf, key(k, "attention.sliding_window_pattern"));
@@ -242,11 +243,12 @@ static omm_err load_period(omm_model_dims *d, keys *k) {
 }
 
 static omm_err load_window(omm_model_dims *d, keys *k) {
-    if (k->a->parts & ARCH_NO_WINDOW) return refuse_window(k);
     if (!k->a->windowed) return OMM_OK;
     OMM_TRY(get_u32_or(&d->window, k, "attention.sliding_window", k->a->window));
     OMM_TRY(load_period(d, k));
-    if (k->a->parts & ARCH_WINDOWS_TURN && d->window > 0) d->unrotated_period = d->window_period;
+    if (d->window == 0) return OMM_OK;
+    if (k->a->parts & ARCH_WINDOWS_TURN) d->unrotated_period = d->window_period;
+    if (k->a->parts & ARCH_WINDOWS_UNSCALED) d->rope_local = true;
     return OMM_OK;
 }
 

@@ -221,6 +221,7 @@ static void wrong_kinds(void) {
                 {"gemma2", "attention.sliding_window", false},
                 {"gemma2", "attention.sliding_window_pattern", false},
                 {"olmo2", "attention.sliding_window", false},
+                {"olmo2", "attention.sliding_window_pattern", false},
                 {"granite", "embedding_scale", false},
                 {"granite", "residual_scale", false},
                 {"granite", "attention.scale", false},
@@ -339,6 +340,7 @@ static void missing(void) {
                  {"phi3", {0, 0}, 0, 0, 0, 10000, false, 1, 1},
                  {"smollm3", {0, 0}, 0, 0, 4, 10000, false, 1, 1},
                  {"granite", {0, 0}, 0, 0, 0, 10000, false, 1, 0.125f},
+                 {"olmo2", {0, 0}, 0, 4, 0, 10000, false, 1, 1},
                  {"mistral3", {0, 0}, 0, 0, 0, 10000, false, 1, 1},
                  {"exaone4", {0, 0}, 0, 4, 0, 10000, false, 1, 1},
                  {"ernie4_5", {0, 0}, 0, 0, 0, 10000, false, 1, 1},
@@ -384,6 +386,8 @@ static void periods(void) {
                  {"exaone4", 8, 128, BOOLS, 0, "1110", OMM_ERR_UNSUPPORTED, 0, 0},
                  {"exaone4", 8, 128, BOOLS, 0, "1110111011101110", OMM_ERR_UNSUPPORTED, 0, 0},
                  {"exaone4", 8, 128, WHOLES, 0, "11101110", OMM_ERR_FORMAT, 0, 0},
+                 {"olmo2", 6, 128, BOOLS, 0, "111011", OMM_OK, 4, 0},
+                 {"olmo2", 6, 128, BOOLS, 0, "111111", OMM_ERR_UNSUPPORTED, 0, 0},
                  {"gemma2", 4, 128, BOOLS, 0, "1010", OMM_OK, 2, 0},
                  {"gemma2", 4, 128, BOOLS, 0, "0101", OMM_ERR_UNSUPPORTED, 0, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -455,6 +459,37 @@ static void local_bases(void) {
     }
 }
 
+/* Rope's scaling is not for layers with a window; what yarn gives by itself is not counted twice. */
+static void unscaled_windows(void) {
+    static const struct {
+        const char *arch;
+        double window, factor, magnitude; /* rope.scaling.attn_factor; that it becomes */
+        bool local;
+    } cases[] = {{"olmo2", 128, 0, 1, true},
+                 {"olmo2", 0, 0, 1, false},
+                 {"olmo2", 128, 1.2079441541679836, 1, true},
+                 {"olmo2", 128, 1.2, 1.2, true},
+                 {"exaone4", 128, 1.2079441541679836, 1.2079441541679836, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const entry own[] = {
+            {"attention.sliding_window", U32, cases[i].window, NULL},
+            {"rope.scaling.type", TEXT, 0, "yarn"},
+            {"rope.scaling.factor", REAL, 8, NULL},
+            {"rope.scaling.attn_factor", cases[i].factor > 0 ? REAL : NONE, cases[i].factor, NULL}};
+        omm_model_dims d;
+        CHECK_OK(load(&d, cases[i].arch, own, 4, false));
+        CHECK_EQ(d.rope_local, cases[i].local);
+        CHECK(fabs(d.rope_magnitude - cases[i].magnitude) < 1e-7);
+        CHECK(d.rope_base_local == 10000.0);
+    }
+    const entry linear[] = {{"rope.scaling.type", TEXT, 0, "linear"},
+                            {"rope.scaling.factor", REAL, 8, NULL},
+                            {"rope.scaling.attn_factor", REAL, 1.2079441541679836, NULL}};
+    omm_model_dims d;
+    CHECK_OK(load(&d, "olmo2", linear, 3, false));
+    CHECK(d.rope_magnitude > 1.2);
+}
+
 static void switches(void) {
     static const struct {
         const char *arch, *tail;
@@ -467,9 +502,7 @@ static void switches(void) {
         {"granite", "attention.causal", BOOL, 0, OMM_ERR_UNSUPPORTED},
         {"granite", "rope.scaling.finetuned", BOOL, 1, OMM_OK},
         {"granite", "rope.scaling.finetuned", BOOL, 0, OMM_ERR_UNSUPPORTED},
-        {"llama", "rope.scaling.finetuned", BOOL, 0, OMM_OK}, /* says something else there */
-        {"olmo2", "attention.sliding_window", U32, 0, OMM_OK},
-        {"olmo2", "attention.sliding_window", U32, 1, OMM_ERR_UNSUPPORTED}};
+        {"llama", "rope.scaling.finetuned", BOOL, 0, OMM_OK}}; /* says something else there */
     omm_model_dims d;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const entry e = {cases[i].tail, cases[i].kind, cases[i].value, NULL};
@@ -517,6 +550,7 @@ int main(void) {
     stretched_bases();
     temperatures();
     local_bases();
+    unscaled_windows();
     switches();
     wide_scales();
     CHECK_EQ(omm_mem_live(), 0);

@@ -23,6 +23,7 @@
 #define OLMO2                                                                                      \
     .architecture = "olmo2", .rms_eps = 1e-6f, .rope_base = 5e5f, .qk_norms = true,                \
     .whole_norms = true, .no_pre_norms = true, .post_norms = true, .untied = true
+#define OLMO3 OLMO2, .yarn_factor = 8.0f
 #define MISTRAL3                                                                                   \
     .architecture = "mistral3", .rms_eps = 1e-5f, .rope_base = 1e6f, .yarn_factor = 16.0f,         \
     .yarn_log_multiplier = 1.0f, .temperature = 0.1f
@@ -54,6 +55,8 @@ static const synth_shape s_shapes[] = {
     {"smollm3-3b", SMOLLM3, DIMS(36, 2048, 11008, 16, 4, 128, 128256, 65536)},
     {"granite3.3-2b", GRANITE, DIMS(40, 2048, 8192, 32, 8, 64, 49159, 131072)},
     {"olmo2-1b", OLMO2, DIMS(16, 2048, 8192, 16, 16, 128, 100352, 4096)},
+    {"olmo3-7b", OLMO3, DIMS(32, 4096, 11008, 32, 32, 128, 100278, 65536), .window = 4096,
+     .yarn_context = 8192},
     {"ministral3-3b", MISTRAL3, DIMS(26, 3072, 9216, 32, 8, 128, 131072, 262144),
      .yarn_context = 16384},
     {"ernie4.5-0.3b", ERNIE, DIMS(18, 1024, 3072, 16, 2, 128, 103424, 131072)},
@@ -67,6 +70,7 @@ static const synth_shape s_shapes[] = {
     {"tiny-smollm3", SMOLLM3, DIMS(5, 256, 512, 4, 2, 64, 512, 512)},
     {"tiny-granite", GRANITE, TINY},
     {"tiny-olmo2", OLMO2, TINY},
+    {"tiny-olmo3", OLMO3, DIMS(4, 256, 512, 4, 2, 64, 512, 512), .window = 64, .yarn_context = 32},
     {"tiny-mistral3", MISTRAL3, TINY, .yarn_context = 32},
     {"tiny-exaone4", EXAONE4, DIMS(4, 256, 512, 4, 2, 64, 512, 512), .window = 64},
     {"tiny-ernie4.5", ERNIE, TINY},

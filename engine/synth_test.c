@@ -178,9 +178,9 @@ static void check_logits(const char *shape, const char *type) {
 
 static void test_every_shape_and_type(void) {
     static const char *const shapes[] = {
-        "tiny-qwen2",    "tiny-qwen3",   "tiny-gemma2", "tiny-gemma3",   "tiny-phi3",
-        "tiny-smollm3",  "tiny-granite", "tiny-olmo2",  "tiny-mistral3", "tiny-exaone4",
-        "tiny-ernie4.5", "tiny-hunyuan", "tiny-gemma"};
+        "tiny-qwen2",   "tiny-qwen3",    "tiny-gemma2",  "tiny-gemma3", "tiny-phi3",
+        "tiny-smollm3", "tiny-granite",  "tiny-olmo2",   "tiny-olmo3",  "tiny-mistral3",
+        "tiny-exaone4", "tiny-ernie4.5", "tiny-hunyuan", "tiny-gemma"};
     static const char *const types[] = {"F32",  "F16",    "BF16",   "Q4_0",  "Q4_1",  "Q5_0",
                                         "Q5_1", "Q8_0",   "Q2_K",   "Q3_K",  "Q4_K",  "Q5_K",
                                         "Q6_K", "IQ4_NL", "IQ4_XS", "TQ1_0", "TQ2_0", "Q4_K_M"};

@@ -72,7 +72,7 @@ static bool is_sliding(const twin *t, int layer) {
     if (t->window == 0) return false;
     if (t->gemma2) return layer % 2 == 0;
     if (t->gemma3) return layer % 6 != 5;
-    if (t->exaone4) return layer % 4 != 3;
+    if (t->exaone4 || t->olmo2) return layer % 4 != 3;
     return true;
 }
 
@@ -81,8 +81,8 @@ static void rope(const twin *t, double *head, int layer, size_t position) {
     if (t->exaone4 && t->window != 0 && !is_sliding(t, layer)) return;
     for (uint32_t i = 0; i < t->rotated / 2; i++) {
         double magnitude = 1.0, angle = (double)position;
-        angle *= twin_rope_speed(&magnitude, t->gguf, t->rotated, t->gemma3 && is_sliding(t, layer),
-                                 t->long_rope, i);
+        const bool local = (t->gemma3 || t->olmo2) && is_sliding(t, layer);
+        angle *= twin_rope_speed(&magnitude, t->gguf, t->rotated, local, t->long_rope, i);
         const bool side_by_side = strcmp(t->arch, "llama") == 0 || t->smollm3 || t->granite ||
                                   t->mistral3 || strcmp(t->arch, "ernie4_5") == 0;
         double *a = head + (side_by_side ? (size_t)2 * i : i);

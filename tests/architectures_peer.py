@@ -38,6 +38,12 @@ CASES = {  # what it is called, its kind and architecture, what its configuratio
     "gemma": ("Gemma", "gemma", dict(num_hidden_layers=3, head_dim=16, rms_norm_eps=1e-6, hidden_activation="gelu_pytorch_tanh", **ROPE(1e4))),
     "olmo2": ("Olmo2", "olmo2", dict(num_hidden_layers=3, rms_norm_eps=1e-6, tie_word_embeddings=False, **ROPE(5e5))),
     "olmo2 deep": ("Olmo2", "olmo2", dict(num_hidden_layers=8, rms_norm_eps=1e-5, tie_word_embeddings=False, **ROPE(1e4))),
+    "olmo3": ("Olmo3", "olmo2", dict(num_hidden_layers=5, rms_norm_eps=1e-6, tie_word_embeddings=False, sliding_window=40, rope_parameters={
+        "full_attention": dict(rope_type="yarn", rope_theta=5e5, factor=8.0, original_max_position_embeddings=32, beta_fast=32.0, beta_slow=1.0,
+                               attention_factor=1.2079441541679836),
+        "sliding_attention": dict(rope_type="default", rope_theta=5e5)})),
+    "olmo3 short": ("Olmo3", "olmo2", dict(num_hidden_layers=4, rms_norm_eps=1e-5, tie_word_embeddings=False, sliding_window=24, rope_parameters={
+        "full_attention": dict(rope_type="default", rope_theta=1e4), "sliding_attention": dict(rope_type="default", rope_theta=1e4)})),
     "ministral3": ("Ministral3", "mistral3", dict(num_hidden_layers=3, head_dim=12, rms_norm_eps=1e-5, tie_word_embeddings=True,
                                                   **ROPE(1e6, rope_type="yarn", factor=16.0, original_max_position_embeddings=32, beta_fast=32.0,
                                                          beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1))),
@@ -125,15 +131,21 @@ def copy_tokenizer(w):
             w.add_key_value(key, field.contents(), kind, field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None)
 
 
-def add_more(w, arch, c):
-    rope = c.rope_parameters
+def add_more(w, name, c):
+    arch, rope = CASES[name][1], c.rope_parameters
     if arch == "mistral3":
         w.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         w.add_rope_scaling_factor(rope["factor"])
         w.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
         w.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
         w.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
-    if arch == "exaone4" and c.sliding_window:
+    rope = rope.get("full_attention", rope)
+    if name == "olmo3":  # as earlier converters wrote it, with what yarn gives by itself
+        w.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        w.add_rope_scaling_factor(rope["factor"])
+        w.add_rope_scaling_attn_factors(rope["attention_factor"])
+        w.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    if arch in ("exaone4", "olmo2") and getattr(c, "sliding_window", None):
         w.add_sliding_window(c.sliding_window)
         w.add_sliding_window_pattern([kind == "sliding_attention" for kind in c.layer_types])
     if rope.get("alpha"):
@@ -150,12 +162,12 @@ def convert(path, name, model):
     w.add_head_count(c.num_attention_heads)
     w.add_head_count_kv(c.num_key_value_heads)
     w.add_layer_norm_rms_eps(c.rms_norm_eps)
-    w.add_rope_freq_base(c.rope_parameters["rope_theta"])
+    w.add_rope_freq_base(c.rope_parameters.get("full_attention", c.rope_parameters)["rope_theta"])
     head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
     w.add_rope_dimension_count(head_dim)
     w.add_key_length(head_dim)
     w.add_value_length(head_dim)
-    add_more(w, arch, c)
+    add_more(w, name, c)
     if arch == "granite":
         w.add_embedding_scale(c.embedding_multiplier)
         w.add_residual_scale(c.residual_multiplier)

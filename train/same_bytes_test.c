@@ -130,6 +130,7 @@ static const variant s_variants[] = {
     {.name = "phi3-f32-long-untied", .kind = &test_kinds[TEST_KIND_LONG], .tokens = 110},
     {.name = "gemma3-f32-two-ropes", .kind = &test_kinds[TEST_KIND_TWO_ROPES], .tokens = 110},
     {.name = "llama-f32-linear", .kind = &test_kinds[TEST_KIND_LINEAR], .tokens = 110},
+    {.name = "olmo2-f32-unscaled", .kind = &test_kinds[TEST_KIND_UNSCALED], .tokens = 110},
     {.name = "llama-f16-start",
      .architecture = "llama",
      .format = OMM_FORMAT_F16,

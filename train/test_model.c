@@ -143,6 +143,15 @@ const test_kind test_kinds[TEST_KINDS] = {
                          .original = 40,
                          .attn_factor = 1.19F,
                          .untied = true}},
+    [TEST_KIND_UNSCALED] = {"yarn where there is no window",
+                            {.name = "olmo2",
+                             TWO_LAYERS,
+                             .window = 21,
+                             .period = 2,
+                             .scaling = "yarn",
+                             .factor = 8,
+                             .original = 19,
+                             .untied = true}},
 };
 
 void test_architecture_open(omm_model *model, omm_format format, const char *architecture) {

@@ -47,6 +47,7 @@ enum {
     TEST_KIND_TWO_ROPES,
     TEST_KIND_SHORT,
     TEST_KIND_LONG,
+    TEST_KIND_UNSCALED,
     TEST_KINDS
 };
 extern const test_kind test_kinds[TEST_KINDS];

@@ -165,7 +165,7 @@ void twin_open(twin *t, const omm_gguf *gguf, const char *architecture, const tw
     for (size_t i = 0; i < t->layers; i++) {
         take_layer(t, gguf, i, pairs + i * OMM_LORA_TARGET_COUNT);
         t->all[i].window = window == 0 || (i + 1) % period == 0 ? 0 : window;
-        t->all[i].rope = t->all[i].window && strcmp(a, "gemma3") == 0;
+        t->all[i].rope = t->all[i].window && (strcmp(a, "gemma3") == 0 || t->norms_all_heads);
         t->all[i].still = (smollm3 && i % 4 == 3) || (exaone4 && window && !t->all[i].window);
     }
 }

@@ -43,7 +43,8 @@ double twin_rope_speed(double *magnitude, const omm_gguf *gguf, uint32_t rotated
     file f = {.gguf = gguf};
     OMM_ASSERT(omm_gguf_get_text(f.arch, sizeof f.arch, gguf, "general.architecture") == OMM_OK);
     const double n = (double)rotated;
-    double base = is_local ? 10000.0 : twin_real(gguf, f.arch, "rope.freq_base", 1e4);
+    const bool has_base = !is_local || strcmp(f.arch, "gemma3") != 0;
+    double base = has_base ? twin_real(gguf, f.arch, "rope.freq_base", 1e4) : 10000.0;
     const double alpha = twin_real(gguf, f.arch, "rope.scaling.alpha", 0.0);
     if (alpha > 0.0) base *= pow(alpha, n / (n - 2.0));
     const double plain = pow(base, -2.0 * (double)i / n);

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 /* Angle per position of pair i of rotated / 2; *magnitude: what cos and sin are multiplied by.
- * is_local: of a layer of gemma3 that has a window.  is_long: longer than the original context. */
+ * is_local: of a layer of gemma3 or olmo2 that has a window.  is_long: longer than the original context. */
 double twin_rope_speed(double *magnitude, const omm_gguf *gguf, uint32_t rotated, bool is_local,
                        bool is_long, uint32_t i);
 
