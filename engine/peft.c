@@ -163,6 +163,9 @@ static omm_err strange(const char *name) {
     if (strstr(name, "lm_head.lora_")) why = "LoRA on the output layer is not applied here";
     if (strstr(name, "qkv_proj") || strstr(name, "gate_up_proj"))
         why = "the model has q, k, v and gate, up as layers of their own";
+    if (strstr(name, "shared_mlp.")) /* of Granite 4 */
+        why = "of shared_mlp nothing is read; of such a model adapters of q_proj, k_proj, v_proj, "
+              "o_proj are";
     return omm_raise(OMM_ERR_UNSUPPORTED, OMM_PEFT_MODEL_FILE ": tensor '%.200s': %s", name, why);
 }
 

@@ -332,9 +332,13 @@ static void test_tensor_refusals(void) {
     static const struct {
         entry extra;
         omm_err err;
+        const char *words;
     } cases[] = {
         {{"model.layers.1.self_attn.k_proj.lora_A.weight", 2, 8},
          OMM_ERR_MISMATCH}, /* not targeted */
+        {{"model.layers.0.shared_mlp.input_linear.lora_A.weight", 2, 8},
+         OMM_ERR_UNSUPPORTED,
+         "of shared_mlp nothing is read"},
         {{"lm_head.lora_A.weight", 2, 8}, OMM_ERR_UNSUPPORTED},
         {{"model.embed_tokens.lora_embedding_A", 2, 8}, OMM_ERR_UNSUPPORTED},
         {{"model.layers.0.self_attn.q_proj.lora_magnitude_vector", 1, 8}, OMM_ERR_UNSUPPORTED},
@@ -358,6 +362,7 @@ static void test_tensor_refusals(void) {
         omm_err err = import(&lora, &base);
         if (err != cases[i].err) fprintf(stderr, "tensor: %s\n", cases[i].extra.name);
         CHECK_ERR(err, cases[i].err);
+        CHECK(!cases[i].words || strstr(omm_err_sentence(), cases[i].words));
     }
     omm_lora lora;
     write_model(s_q + 2, 2);

@@ -22,8 +22,9 @@ VOCAB = len(TOKENIZER.fields["tokenizer.ggml.tokens"].data)
 IDS = [(i * i * 7 + 3 * i) % VOCAB for i in range(90)]
 LOGITS_CLOSE = 2e-6  # of the spread of the logits; measured maximum 8.7e-7
 STEPS = 3
-RATES = {"granite": 5.0}  # else 0.02: small steps of f32 numbers are mostly rounding, large ones jump about
+RATES = {"granite": 5.0, "granite4": 5.0}  # else 0.02: small steps of f32 numbers are mostly rounding, large ones jump about
 WAY_CLOSE = 1e-4  # of the way that a tensor of the adapter goes; measured maximum 5.3e-5
+LESS = {"granite4": ["q_proj", "k_proj", "v_proj", "o_proj"]}  # whose gate and up are one layer there
 ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 COMMON = dict(vocab_size=VOCAB, hidden_size=72, intermediate_size=88, num_attention_heads=6, num_key_value_heads=2,
               max_position_embeddings=300, attn_implementation="eager", pad_token_id=0, bos_token_id=1, eos_token_id=2)
@@ -35,6 +36,10 @@ CASES = {  # what it is called, its kind and architecture, what its configuratio
                                            residual_multiplier=0.22, attention_multiplier=0.1, logits_scaling=8.0, **ROPE(1e7))),
     "granite untied": ("Granite", "granite", dict(num_hidden_layers=2, rms_norm_eps=1e-6, tie_word_embeddings=False, embedding_multiplier=0.7,
                                                   residual_multiplier=1.3, attention_multiplier=0.5, logits_scaling=0.4, **ROPE(1e4))),
+    "granite4": ("GraniteMoeHybrid", "granite", dict(num_hidden_layers=3, rms_norm_eps=1e-5, tie_word_embeddings=True, embedding_multiplier=12.0,
+                                                     residual_multiplier=0.22, attention_multiplier=0.1, logits_scaling=8.0, num_local_experts=0,
+                                                     shared_intermediate_size=88, layer_types=["attention"] * 3, position_embedding_type="rope",
+                                                     mamba_n_heads=4, mamba_d_head=36, **ROPE(1e7))),
     "gemma": ("Gemma", "gemma", dict(num_hidden_layers=3, head_dim=16, rms_norm_eps=1e-6, hidden_activation="gelu_pytorch_tanh", **ROPE(1e4))),
     "olmo2": ("Olmo2", "olmo2", dict(num_hidden_layers=3, rms_norm_eps=1e-6, tie_word_embeddings=False, **ROPE(5e5))),
     "olmo2 deep": ("Olmo2", "olmo2", dict(num_hidden_layers=8, rms_norm_eps=1e-5, tie_word_embeddings=False, **ROPE(1e4))),
@@ -65,7 +70,7 @@ PARTS = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.
 LLAMA_NORMS = {"post_attention_layernorm": "ffn_norm"}
 POST_NORMS = {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm",
               "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
-MORE_PARTS = {"smollm3": LLAMA_NORMS, "granite": LLAMA_NORMS,
+MORE_PARTS = {"smollm3": LLAMA_NORMS, "granite": LLAMA_NORMS | {"shared_mlp.output_linear": "ffn_down"},
               "olmo2": POST_NORMS, "exaone4": POST_NORMS, "mistral3": LLAMA_NORMS, "ernie4_5": LLAMA_NORMS, "gemma": LLAMA_NORMS,
               "hunyuan-dense": LLAMA_NORMS | {"self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm"}}
 PAIRED = {"smollm3", "granite", "mistral3"}  # rows of q and k are in pairs there
@@ -178,8 +183,12 @@ def convert(path, name, model):
     if c.tie_word_embeddings:
         state.pop("lm_head.weight", None)
     for key, value in state.items():
-        tensor, values = tensor_of(arch, key, value.float().numpy(), c)
-        w.add_tensor(tensor, np.ascontiguousarray(values))
+        rows, keys = value.float().numpy(), [key]
+        if "shared_mlp.input_linear" in key:
+            keys = [key.replace("shared_mlp.input_linear", f"mlp.{half}_proj") for half in ("gate", "up")]
+        for part, values in zip(keys, np.split(rows, len(keys))):
+            tensor, values = tensor_of(arch, part, values, c)
+            w.add_tensor(tensor, np.ascontiguousarray(values))
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
@@ -204,7 +213,7 @@ def check_logits(name, path, model):
 
 def with_adapter(name, folder):
     """An adapter of theirs whose halves both do something; its file is in f32, so the model is, too."""
-    model = get_peft_model(build(name), LoraConfig(task_type="CAUSAL_LM", r=3, lora_alpha=6, target_modules=ALL))
+    model = get_peft_model(build(name), LoraConfig(task_type="CAUSAL_LM", r=3, lora_alpha=6, target_modules=LESS.get(name, ALL)))
     torch.manual_seed(5)
     with torch.no_grad():
         for key, p in model.named_parameters():
