@@ -1,6 +1,7 @@
 /* Goal: a scenario file is read in full or refused with its place and what would be accepted; the
  * effective form parses back to itself; and every shipped scenario loads.
  */
+#include "internal.h"
 #include "omm/file.h"
 #include "omm/scenario.h"
 #include "omm_test.h"
@@ -195,6 +196,13 @@ static void test_shipped_scenarios(void) {
     }
 }
 
+/* Nothing would be trained, and nobody would hear why. */
+static void test_more_than_nodes_keep(void) {
+    CHECK_OK(sim_setup_check_values("s.yaml", OMM_NODE_ADAPTER_VALUES_MAX));
+    CHECK_ERR(sim_setup_check_values("s.yaml", OMM_NODE_ADAPTER_VALUES_MAX + 1), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), "an adapter of 240000001 values"));
+}
+
 int main(void) {
     test_reads_and_names_nodes();
     test_effective_form_is_a_fixed_point();
@@ -202,5 +210,6 @@ int main(void) {
     test_refusals();
     test_what_has_begun();
     test_shipped_scenarios();
+    test_more_than_nodes_keep();
     return 0;
 }
