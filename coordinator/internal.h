@@ -374,6 +374,8 @@ const char *coord_canary_reason(const omm_coord *c, size_t node);
 /* The operator lets the node out of it. */
 OMM_CHECKED omm_err coord_canary_release(omm_coord *c, size_t node);
 OMM_CHECKED omm_err coord_canary_list(omm_buf *out, const omm_coord *c);
+/* Is there room for one more line of a list, and `kept` bytes behind it?  (enrol_operator.c) */
+bool coord_list_has_room(const omm_buf *out, size_t kept);
 void coord_canary_count(omm_coord_status *out, const omm_coord *c);
 
 /* ---- room.c ---- */
