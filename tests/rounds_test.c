@@ -587,6 +587,10 @@ static void test_rollback(bool restart, bool is_killed, bool held_back) {
     o.join_ms = 1000;
     peer_open(&p, &o);
     fed *f = &p.f;
+    until_round(f, OMM_COORD_JOINING, 1);
+    CHECK_ERR(omm_coord_rollback(&next, &f->coord_deadline_ms, f->coord, f->now_ms, 1),
+              OMM_ERR_STATE);
+    CHECK(strstr(omm_err_sentence(), "round 1 is not over; accepted: start, or 0 to 0"));
     until_round(f, OMM_COORD_JOINING, 2);
     CHECK_ERR(omm_coord_rollback(&next, &f->coord_deadline_ms, f->coord, f->now_ms, 2),
               OMM_ERR_STATE);
