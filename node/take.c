@@ -161,11 +161,9 @@ static omm_err check_codecs(const omm_node *node, node_job *job) {
         return omm_raise(OMM_ERR_REFUSED_SIZE,
                          "codec_up: up to %zu bytes, over our limit of %" PRIu64, up_max,
                          node->o.limits.upload_bytes_max);
-    if (up_max > OMM_NODE_PAYLOAD_BYTES_MAX)
-        return omm_raise(OMM_ERR_REFUSED_SIZE,
-                         "codec_up: up to %zu bytes, more than the %u that a node can keep until "
-                         "they are sent",
-                         up_max, OMM_NODE_PAYLOAD_BYTES_MAX);
+    if (omm_chunk_count(up_max) > OMM_BLOB_CHUNKS_MAX)
+        return omm_raise(OMM_ERR_REFUSED_SIZE, "codec_up: up to %zu bytes, and at most %u travel",
+                         up_max, OMM_BLOB_CHUNKS_MAX * OMM_CHUNK_BYTES);
     return OMM_OK;
 }
 

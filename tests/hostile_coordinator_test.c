@@ -312,7 +312,7 @@ static void limits_of_its_owner(void) {
     victim_close(&v);
 }
 
-/* What its database could not hold is declined before anything is trained, whatever its owner allows. */
+/* What its database could not hold, or no message could carry, is declined before anything is trained, whatever its owner allows. */
 static void change_values_at_most(omm_offer *o) {
     o->adapter.value_count = OMM_NODE_ADAPTER_VALUES_MAX;
 }
@@ -356,7 +356,7 @@ static void more_than_it_can_keep(void) {
     s_large = (omm_layout){&segment, 1, OMM_NODE_ADAPTER_VALUES_MAX};
     v.p.f.training[PEER]->layout = lay_large;
     victim_offer(&v, change_payload_too_large, &v.p.f.coordinator_key);
-    CHECK_EQ(victim_declined(&v, 0, "more than the 990000000 that a node can keep"), 1);
+    CHECK_EQ(victim_declined(&v, 0, "bytes, and at most 805306368 travel"), 1);
     CHECK_EQ(victim_poll(&v).declined, OMM_DECLINED_TRAFFIC);
     victim_close(&v);
 }

@@ -37,7 +37,6 @@ typedef struct omm_node omm_node;
 
 /* What an adapter leaves behind of a round is one value of the node's database, and SQLite holds at most 10^9 bytes in one. */
 #define OMM_NODE_ADAPTER_VALUES_MAX 240000000u
-#define OMM_NODE_PAYLOAD_BYTES_MAX 990000000u
 
 /* What the owner of the machine agreed to; an offer beyond it is declined. */
 typedef struct omm_node_limits {
