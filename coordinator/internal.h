@@ -153,6 +153,7 @@ struct omm_coord {
     uint64_t since_ms;           /* of an open round later than it opened, by waited_ms */
     bool has_failed;             /* OPEN: something could not be kept, */
     uint64_t failed_ms;          /* the last time then */
+    bool failing_told;           /* the log has it */
     uint64_t waited_ms;          /* time of this round that does not count */
     bool has_quorum;             /* JOINING: enough are ready, since quorum_ms */
     uint64_t quorum_ms;

@@ -105,6 +105,20 @@ static void test_moves(void) {
     scene_close(&s);
 }
 
+/* A start gives everybody time to come again; that the disk is still full is said all the same, once. */
+static void test_said_after_a_start(void) {
+    scene s;
+    scene_open(&s, 1, 300000);
+    omm_coord_resume_stage(s.p.f.coord, s.p.f.now_ms, 1000);
+    CHECK_EQ(s.l.lines, 0);
+    s.p.f.now_ms += 1000;
+    fail_for(&s, 0);
+    CHECK_EQ(s.l.lines, 1);
+    fail_for(&s, 60000);
+    CHECK_EQ(s.l.lines, 1);
+    scene_close(&s);
+}
+
 /* What is of no disk moves nothing: a node that takes too much memory at each try would keep the round open. */
 static void test_no_disk(void) {
     static const omm_err others[] = {OMM_OK, OMM_ERR_NOMEM, OMM_ERR_STATE};
@@ -212,6 +226,7 @@ int main(void) {
     test_full_disk(500000, (uint64_t)36 * 3600 * 1000, COORD_FAILING_MS - 1);
     test_moves();
     test_no_disk();
+    test_said_after_a_start();
     test_time_to_come_again();
     test_end_that_cannot_be_kept();
     test_payload_without_room();
