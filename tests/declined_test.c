@@ -259,25 +259,6 @@ static void dry_may_give(void) {
     peer_close(&p);
 }
 
-/* One that is in quarantine besides is not waited for, and counts once: another that still trains is. */
-static void dry_in_quarantine(void) {
-    peer p;
-    fed_options o = peer_options();
-    o.accept_min = 1;
-    o.silent[1] = true;
-    peer_open(&p, &o);
-    peer_poll_as(&p, 1);
-    peer_until_open(&p, 0);
-    CHECK_EQ(omm_coord_get_status(p.f.coord).selected, 3);
-    say(&p, OMM_DECLINED_DRY);
-    CHECK_OK(omm_coord_quarantine(&p.f.coord_deadline_ms, p.f.coord, p.f.now_ms, p.f.of_node[PEER],
-                                  true));
-    while (omm_coord_get_status(p.f.coord).accepted < 1) CHECK(fed_step(&p.f));
-    for (int i = 0; i < 4; i++) CHECK(fed_step(&p.f));
-    CHECK(is_open(&p));
-    peer_close(&p);
-}
-
 /* Of a round before, or played again by another, it says nothing. */
 static void dry_of_another_round(void) {
     peer p;
@@ -544,7 +525,6 @@ int main(void) {
     dry_is_not_waited_for();
     dry_is_said_last();
     dry_may_give();
-    dry_in_quarantine();
     dry_of_another_round();
     dry_is_not_ready();
     dry_makes_way(false);

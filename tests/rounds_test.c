@@ -738,6 +738,22 @@ static void test_damaged_rows(void) {
     }
 }
 
+/* Whoever drains it lets the open round end, and no other one opens, however many are ready for it. */
+static void test_drained(void) {
+    fed_options o = fed_options_default();
+    peer p;
+    o.rounds = 2;
+    peer_open(&p, &o);
+    until_round(&p.f, OMM_COORD_OPEN, 0);
+    omm_coord_drain(p.f.coord);
+    until_round(&p.f, OMM_COORD_JOINING, 1);
+    for (int i = 0; i < 200 && fed_step(&p.f); i++)
+        CHECK_EQ(omm_coord_get_status(p.f.coord).state, OMM_COORD_JOINING);
+    CHECK_EQ(omm_coord_get_status(p.f.coord).ready, o.nodes);
+    CHECK_EQ(p.f.coord_deadline_ms, OMM_COORD_NEVER);
+    peer_close(&p);
+}
+
 /* Bounds of a sum are powers of two, else they are none of what nodes were offered. */
 static void test_ranges(void) {
     static const struct {
@@ -763,6 +779,7 @@ static void test_ranges(void) {
 }
 
 int main(void) {
+    test_drained();
     test_ranges();
     test_evaluator_fails();
     test_payload_damaged();
