@@ -325,6 +325,58 @@ static void test_no_row(void) {
     kit_remove(&k);
 }
 
+static uint32_t s_select;
+
+static omm_err read_select(omm_scenario_facts *out, const char **about, omm_bytes text,
+                           const omm_run_record *run) {
+    OMM_TRY(kit_read_scenario(out, about, text, run));
+    out->select = s_select;
+    return OMM_OK;
+}
+
+static bool takes_selected(const kit *k, const char *dir, uint32_t select) {
+    const omm_verify_options options = {
+        .trusted = &k->bundle.public_key, .render = kit_render, .read_scenario = read_select};
+    omm_verify_report r;
+    s_select = select;
+    CHECK_OK(omm_bundle_verify(&r, dir, &options));
+    const bool takes = r.intact;
+    for (unsigned i = 0; !takes && i < KIT_ROUNDS; i++) {
+        char said[96];
+        (void)snprintf(said, sizeof said,
+                       "round %u: 3 clients are selected, and scenario.yaml gives select: %u", i,
+                       select);
+        kit_said(&r, "verdicts", "rounds.jsonl", said);
+    }
+    omm_verify_report_fini(&r);
+    return takes;
+}
+
+/* More clients in a round than the scenario selects: a coordinator may have offered it to more, and simulate does not.  Who has no
+ * client takes nobody's place. */
+static void test_select(void) {
+    static const char *const files[] = {"measured/repro.json", "measured/machine.json",
+                                        "virtual/timeline.jsonl"};
+    char dir[OMM_PATH_MAX];
+    kit k;
+    CHECK(takes_selected(&s_kit, s_kit.dir, 0));
+    CHECK(takes_selected(&s_kit, s_kit.dir, KIT_NODES));
+    CHECK(!takes_selected(&s_kit, s_kit.dir, KIT_NODES - 1));
+    kit_make(&k, &(kit_options){.no_control = true});
+    kit_copy(dir, k.dir);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) kit_delete(dir, files[i]);
+    char path[OMM_PATH_MAX];
+    CHECK_OK(omm_path_join(path, dir, "virtual"));
+    CHECK_OK(omm_dir_remove(path));
+    kit_reseal(dir, &k.bundle, true);
+    CHECK(takes_selected(&k, dir, KIT_NODES - 1));
+    CHECK_OK(omm_dir_remove(dir));
+    kit_remove(&k);
+    kit_make(&k, &(kit_options){.joined = true});
+    CHECK(takes_selected(&k, k.dir, KIT_NODES - 1));
+    kit_remove(&k);
+}
+
 /* A repetition that ran as the run itself did counts for nothing: the gate fails, the bundle is what
  * its signer says.  judge_test has the other ways. */
 static void test_repro(void) {
@@ -351,6 +403,7 @@ int main(void) {
     test_messages();
     test_lost_counts();
     test_no_row();
+    test_select();
     test_repro();
     kit_remove(&s_kit);
     return 0;

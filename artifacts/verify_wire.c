@@ -1,5 +1,6 @@
 /* measured/wire.json row by row: whose rows there are, and of a simulation that each node has at least moved what its
- * accepted submissions are made of, and no more adapters than it can have: nothing is lost there, so nothing goes twice.
+ * accepted submissions are made of, and no more adapters than it can have: nothing is lost there, so nothing goes twice.  And that its rounds had no more clients than the
+ * scenario selects.
  *
  * Of a coordinator's run no row has a least or a most: a kill takes the counts since the last stage, and chunks that nobody signed
  * are booked on whom they are likely of.  The ledger is none either: it counts as chunks what travels whole, and so a little more than passes. */
@@ -221,6 +222,26 @@ static omm_err check_least(verifier *v, const omm_wire_record *wire) {
     return err;
 }
 
+/* A service may offer a round to more, which is in no file: only of simulate it is known that nobody did.  Hostile peers, which have
+ * no client, take nobody's place. */
+static void check_selected(verifier *v) {
+    const uint32_t most = v->a->facts.select;
+    if (!v->a->has_facts || most == 0) return;
+    for (size_t r = 0; r < v->a->ev.round_count; r++) {
+        const omm_round_record *round = audit_round(v->a, r);
+        size_t clients = 0;
+        if (!round) return;
+        for (size_t i = 0; i < round->selected_count; i++) {
+            const size_t node = evidence_node(&v->a->ev, &round->selected[i]);
+            clients += node != SIZE_MAX && v->a->ev.run.nodes[node].client[0];
+        }
+        if (clients > most)
+            audit_fail(v->a, "rounds.jsonl",
+                       "round %zu: %zu clients are selected, and scenario.yaml gives select: %u", r,
+                       clients, most);
+    }
+}
+
 void check_wire_rows(verifier *v, const omm_wire_record *wire) {
     check_strangers(v, wire);
     check_all_there(v, wire);
@@ -228,6 +249,7 @@ void check_wire_rows(verifier *v, const omm_wire_record *wire) {
     v->report->maybe_network = v->a->ev.run.simulated && !is_own;
     if (!is_own || v->a->ev.rounds_file.err != OMM_OK) return;
     v->report->wire_bounded = true;
+    check_selected(v);
     const omm_err err = check_least(v, wire);
     if (err != OMM_OK) v->a->fatal = err;
 }

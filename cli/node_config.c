@@ -16,7 +16,7 @@ static const omm_config_field s_limits[] = {
                    .help = "tokens we train in one round: time"),
     OMM_CONFIG_U64(node_limits_file, pass_tokens_max, .fallback = "8192", .min = 1, .max = 1e6,
                    .help = "tokens of one training pass: memory"),
-    OMM_CONFIG_U64(node_limits_file, adapter_values_max, .fallback = "268435456", .min = 1,
+    OMM_CONFIG_U64(node_limits_file, adapter_values_max, .fallback = "240000000", .min = 1,
                    .max = 1e9, .help = "values of an adapter, 4 bytes each"),
     OMM_CONFIG_U64(node_limits_file, download_bytes_max, .fallback = "1073741824", .min = 1,
                    .max = 1e12, .help = "of one global adapter"),

@@ -286,10 +286,15 @@ omm_err coord_canary_list(omm_buf *out, const omm_coord *c) {
     static const char *const states[] = {"waits for its canary",  "trains", "uploads",
                                          "waits for its verdict", "passed", "failed"};
     const coord_canary *w = c->canary;
+    uint32_t left = 0;
     for (size_t i = 0; w && i < w->peer_count; i++) {
         const canary_peer *p = w->peers[i];
         char hex[OMM_DIGEST_HEX_SIZE], name[80];
         if (p->node >= 0) continue;
+        if (!coord_list_has_room(out, 0)) {
+            left++;
+            continue;
+        }
         omm_digest_hex(hex, &p->id);
         hex[16] = '\0';
         canary_name(name, c, p);
@@ -297,7 +302,7 @@ omm_err coord_canary_list(omm_buf *out, const omm_coord *c) {
                                "candidate", p->passes, w->o->passes, states[p->state], name,
                                p->by));
     }
-    return OMM_OK;
+    return left > 0 ? omm_buf_printf(out, "and %u more candidates\n", left) : OMM_OK;
 }
 
 void coord_canary_count(omm_coord_status *out, const omm_coord *c) {

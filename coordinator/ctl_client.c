@@ -159,7 +159,7 @@ omm_err omm_coord_ctl_ask(omm_buf *answer, const char *state_dir, const char *ac
     int size = snprintf(line, sizeof line, "%s%s%s\n", action, argument[0] ? " " : "", argument);
     OMM_TRY(check_line(action, argument, (size_t)size));
     omm_buf got;
-    omm_buf_init(&got, OMM_COORD_CTL_ANSWER_MAX);
+    omm_buf_init(&got, sizeof CTL_REFUSED CTL_FAILED + OMM_COORD_CTL_ANSWER_MAX);
     const uint64_t begin_ms = now_ms();
     omm_err err = dial(&fd, state_dir, timeout_ms);
     if (err == OMM_OK && send(fd, line, (size_t)size, MSG_NOSIGNAL) != size)

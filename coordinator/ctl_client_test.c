@@ -111,6 +111,17 @@ static void *fail(void *ud) {
     return NULL;
 }
 
+/* As much as an answer may have. */
+static char s_long[OMM_COORD_CTL_ANSWER_MAX + 1];
+
+static void *answer_long(void *ud) {
+    const int fd = take_question(*(const int *)ud);
+    CHECK_EQ(send(fd, "ok\n", 3, MSG_NOSIGNAL), 3);
+    CHECK_EQ(send(fd, s_long, strlen(s_long), MSG_NOSIGNAL), (ssize_t)strlen(s_long));
+    close(fd);
+    return NULL;
+}
+
 static void *refuse(void *ud) {
     const int fd = take_question(*(const int *)ud);
     CHECK_EQ(send(fd, "error\nnot now\n", 14, MSG_NOSIGNAL), 14);
@@ -156,6 +167,8 @@ int main(void) {
     test_crowded();
     test_with(drip, SHORT_MS, OMM_ERR_TIMEOUT, "");
     test_with(answer_late, LONG_MS, OMM_OK, "fine\n");
+    memset(s_long, 'a', OMM_COORD_CTL_ANSWER_MAX);
+    test_with(answer_long, LONG_MS, OMM_OK, s_long);
     test_with(fail, LONG_MS, OMM_ERR_IO, "no room\n");
     CHECK_EQ(strcmp(omm_err_sentence(), "no room"), 0);
     test_with(refuse, LONG_MS, OMM_ERR_STATE, "not now\n");

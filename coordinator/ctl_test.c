@@ -31,6 +31,7 @@ static struct {
     uint32_t uid;
 } s_done;
 
+static bool s_is_long;  /* it answers with as much as an answer may have */
 static omm_err s_fails; /* OK: what is asked is done */
 
 static omm_err act(void *ud, omm_buf *answer, const ctl_request *request) {
@@ -40,7 +41,11 @@ static omm_err act(void *ud, omm_buf *answer, const ctl_request *request) {
     s_done.action = request->action;
     s_done.uid = request->uid;
     (void)snprintf(s_done.argument, sizeof s_done.argument, "%s", request->argument);
-    return omm_buf_printf(answer, "fine\n");
+    if (!s_is_long) return omm_buf_printf(answer, "fine\n");
+    uint8_t *bytes = NULL;
+    OMM_TRY(omm_buf_extend(answer, &bytes, OMM_COORD_CTL_ANSWER_MAX));
+    memset(bytes, 'a', OMM_COORD_CTL_ANSWER_MAX);
+    return OMM_OK;
 }
 
 static int dial(void) {
@@ -115,6 +120,18 @@ static void test_fails(void) {
         expect(fd, cases[i].want);
     }
     s_fails = OMM_OK;
+}
+
+/* The longest answer is in the socket before anybody reads. */
+static void test_long(void) {
+    static char text[4 + OMM_COORD_CTL_ANSWER_MAX];
+    s_is_long = true;
+    const int fd = say("nodes\n", 6);
+    look(true);
+    s_is_long = false;
+    CHECK_EQ(recv(fd, text, sizeof text, MSG_WAITALL), 3 + (ssize_t)OMM_COORD_CTL_ANSWER_MAX);
+    CHECK(memcmp(text, "ok\n", 3) == 0 && text[2 + OMM_COORD_CTL_ANSWER_MAX] == 'a');
+    close(fd);
 }
 
 /* Neither text that is none nor a line without end is given to anybody, and who sent it hears why. */
@@ -222,6 +239,7 @@ int main(void) {
     test_mode();
     test_words();
     test_fails();
+    test_long();
     test_lines();
     test_time();
     test_busy();

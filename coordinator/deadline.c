@@ -21,7 +21,7 @@ uint64_t coord_deadline_ms(const omm_coord *c) {
 
 void coord_deadline_begin(omm_coord *c, uint64_t now_ms) {
     c->since_ms = now_ms;
-    c->has_failed = false;
+    c->has_failed = c->failing_told = false;
     c->waited_ms = 0;
 }
 
@@ -34,6 +34,7 @@ void coord_deadline_failed(omm_coord *c, uint64_t now_ms, omm_err err) {
     if (c->state != OMM_COORD_OPEN) return;
     if (err == OMM_OK || err == OMM_ERR_NOMEM || err == OMM_ERR_STATE) return; /* of no disk */
     const bool goes_on = c->has_failed && now_ms - c->failed_ms < COORD_FAILING_MS;
+    if (!goes_on) c->failing_told = false;
     const uint64_t passed_ms = goes_on ? now_ms - c->failed_ms : 0;
     const uint64_t offered_ms = after(c->since_ms - c->waited_ms, c->o.policy.deadline_ms);
     /* What can never be kept, as where one file is damaged, keeps no round open for ever. */
@@ -41,7 +42,9 @@ void coord_deadline_failed(omm_coord *c, uint64_t now_ms, omm_err err) {
     coord_deadline_spare(c, now_ms);
     c->since_ms += passed_ms;
     c->waited_ms += passed_ms;
-    if (goes_on) return;
+    /* Not by goes_on: a start spares a round before anything has failed. */
+    if (c->failing_told) return;
+    c->failing_told = true;
     omm_log_event(c->o.log, OMM_LOG_WARN, "deadline_waits", OMM_LOG_INT("round", c->round),
                   OMM_LOG_STR("detail", omm_err_sentence()),
                   OMM_LOG_STR("then", "time in which nothing can be kept does not count for the "

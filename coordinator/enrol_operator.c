@@ -8,7 +8,8 @@
 #include <string.h>
 
 #define HOUR_MS ((uint64_t)3600 * 1000)
-#define ID_DIGITS 16 /* of an id in lists */
+#define ID_DIGITS 16                  /* of an id in lists */
+#define LINE_BYTES_MAX ((size_t)2048) /* of one node, with all that there is to say of it */
 
 static void short_id(char out[OMM_DIGEST_HEX_SIZE], const omm_digest *id) {
     omm_digest_hex(out, id);
@@ -189,9 +190,16 @@ static const char *standing(const coord_node *n) {
     return n->counts ? "enrolled" : "extra";
 }
 
+bool coord_list_has_room(const omm_buf *out, size_t kept) {
+    return out->bytes_max - out->size >= LINE_BYTES_MAX + kept;
+}
+
 omm_err omm_coord_nodes(omm_buf *out, const omm_coord *c) {
-    size_t n = c->o.run->node_count;
-    for (size_t i = 0; i < n && i < OMM_COORD_LIST_MAX; i++) {
+    const size_t n = c->o.run->node_count;
+    /* Whoever is on probation may be anybody: their number keeps no operator from the list. */
+    const size_t kept = LINE_BYTES_MAX + (c->canary ? out->bytes_max / 3 : 0);
+    size_t i = 0;
+    for (; i < n && i < OMM_COORD_LIST_MAX && coord_list_has_room(out, kept); i++) {
         const coord_node *node = &c->nodes[c->by_id[i]];
         const omm_run_node *is = &c->o.run->nodes[c->by_id[i]];
         const enrol_node *e = c->enrol ? &c->enrol->nodes[c->by_id[i]] : NULL;
@@ -208,7 +216,6 @@ omm_err omm_coord_nodes(omm_buf *out, const omm_coord *c) {
                                canary[0] ? "; " : "", canary,
                                declined[0] ? "; gave nothing to the last offer: " : "", declined));
     }
-    OMM_TRY(coord_canary_list(out, c));
-    if (n <= OMM_COORD_LIST_MAX) return OMM_OK;
-    return omm_buf_printf(out, "and %zu more; status.json has all\n", n - OMM_COORD_LIST_MAX);
+    if (i < n) OMM_TRY(omm_buf_printf(out, "and %zu more; status.json has all\n", n - i));
+    return coord_canary_list(out, c);
 }

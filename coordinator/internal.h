@@ -153,6 +153,7 @@ struct omm_coord {
     uint64_t since_ms;           /* of an open round later than it opened, by waited_ms */
     bool has_failed;             /* OPEN: something could not be kept, */
     uint64_t failed_ms;          /* the last time then */
+    bool failing_told;           /* the log has it */
     uint64_t waited_ms;          /* time of this round that does not count */
     bool has_quorum;             /* JOINING: enough are ready, since quorum_ms */
     uint64_t quorum_ms;
@@ -374,6 +375,8 @@ const char *coord_canary_reason(const omm_coord *c, size_t node);
 /* The operator lets the node out of it. */
 OMM_CHECKED omm_err coord_canary_release(omm_coord *c, size_t node);
 OMM_CHECKED omm_err coord_canary_list(omm_buf *out, const omm_coord *c);
+/* Is there room for one more line of a list, and `kept` bytes behind it?  (enrol_operator.c) */
+bool coord_list_has_room(const omm_buf *out, size_t kept);
 void coord_canary_count(omm_coord_status *out, const omm_coord *c);
 
 /* ---- room.c ---- */

@@ -177,6 +177,8 @@ static omm_err open_times(service *s) {
     uint64_t passed_ms = 0;
     OMM_TRY(timetable_open(&s->times, s->o->state_dir, s->o->clock, s->o->every_ms, s->o->has_at,
                            s->o->at_ms, NULL));
+    if (status.state >= OMM_COORD_OPEN && status.state <= OMM_COORD_PUBLISHED)
+        timetable_begun(&s->times, status.round, OMM_COORD_OPEN);
     if (timetable_stage_ms(&passed_ms, &s->times, status.round, status.state))
         omm_coord_resume_stage(s->coord, service_now_ms(s), passed_ms);
     omm_log_event(s->o->log, OMM_LOG_INFO, "stage_goes_on",

@@ -8,6 +8,7 @@
 
 #include "omm/json.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define FILE_NAME "rollback.json"
@@ -144,10 +145,13 @@ omm_err omm_coord_rollback(uint32_t *next, uint64_t *next_deadline_ms, omm_coord
     *next = gathers ? c->round : c->round + 1;
     if (c->state >= OMM_COORD_CLOSING || *next >= c->o.run->rounds)
         return omm_raise(OMM_ERR_STATE, "no round is left that could begin from another adapter");
-    if (round >= (int64_t)c->history_count)
-        return omm_raise(OMM_ERR_STATE, "round %lld is not over; accepted: start%s%.0u",
-                         (long long)round, c->history_count ? ", or 0 to " : "",
-                         c->history_count ? c->history_count - 1 : 0);
+    if (round >= (int64_t)c->history_count) {
+        char more[32] = "";
+        if (c->history_count > 0)
+            (void)snprintf(more, sizeof more, ", or 0 to %u", c->history_count - 1);
+        return omm_raise(OMM_ERR_STATE, "round %lld is not over; accepted: start%s",
+                         (long long)round, more);
+    }
     const uint32_t to = round < 0 ? 0 : (uint32_t)round + 1;
     coord_rollback rollbacks[2] = {c->rollbacks[0], c->rollbacks[1]};
     rollbacks[gathers ? 0 : 1] = (coord_rollback){true, *next, to};

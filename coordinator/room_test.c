@@ -33,6 +33,17 @@ static void joining_nodes_count(void) {
     CHECK(strstr(omm_err_sentence(), "(select)"));
 }
 
+/* Nodes that a round is offered to beside those it needs have files, too. */
+static void over_selected_nodes_count(void) {
+    room r;
+    room_of(&r, 999900 / (3 + 3 * 3), 6, 0);
+    r.o.policy.select = 2;
+    r.o.policy.over_select = 1.25; /* of two: three */
+    CHECK_OK(coord_room_check(&r.o, 6));
+    r.run.rounds++;
+    CHECK_ERR(coord_room_check(&r.o, 6), OMM_ERR_CONFIG);
+}
+
 /* Nodes that take nobody's place come on top of those that are drawn. */
 static void extra_nodes_count(void) {
     room r;
@@ -85,6 +96,7 @@ static void refusals_get_what_is_left(void) {
 
 int main(void) {
     joining_nodes_count();
+    over_selected_nodes_count();
     extra_nodes_count();
     refusals_get_what_is_left();
     return 0;

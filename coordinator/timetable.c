@@ -141,6 +141,11 @@ void timetable_opened(timetable *t) {
     if (t->has_at) t->slot = slot_of(t);
 }
 
+void timetable_begun(timetable *t, uint32_t round, uint32_t opened) {
+    const bool is_kept = t->has_stage && t->round == round && t->stage >= opened;
+    if (!is_kept) timetable_opened(t);
+}
+
 bool timetable_is_due(timetable *t) {
     if (t->every_ms == 0) return true;
     const uint64_t passed = now_ms(t) - t->opened_at_ms;

@@ -53,6 +53,9 @@ bool timetable_stage_ms(uint64_t *out, const timetable *t, uint32_t round, uint3
 OMM_CHECKED omm_err timetable_note(timetable *t, uint32_t round, uint32_t stage, uint64_t stage_ms);
 /* A round opens now; note follows. */
 void timetable_opened(timetable *t);
+/* At a start: this round is open, or further on, from the stage `opened` on.  Where what is kept does not say so a kill came between
+ * the round and the file, and it opens now: else the next one would follow at once. */
+void timetable_begun(timetable *t, uint32_t round, uint32_t opened);
 /* May a round open now? */
 bool timetable_is_due(timetable *t);
 

@@ -111,6 +111,10 @@ static void test_every(void) {
     begin();
     timetable t = started(6 * HOUR, false, 0, "a");
     CHECK(timetable_is_due(&t)); /* the first one at once */
+    CHECK_OK(timetable_note(&t, 0, 0, 0));
+    pass(1000);
+    t = started(6 * HOUR, false, 0, "a");
+    CHECK(timetable_is_due(&t)); /* over a restart, too */
     timetable_opened(&t);
     CHECK_OK(timetable_note(&t, 0, 1, 0));
     pass(6 * HOUR - 1);
@@ -125,6 +129,33 @@ static void test_every(void) {
     CHECK(!timetable_is_due(&t));
     t = started(0, false, 0, "a");
     CHECK(timetable_is_due(&t)); /* without a schedule always */
+}
+
+/* A kill between a round's opening and the file that says so: the next one does not follow at once. */
+static void test_killed(bool has_at) {
+    enum { GATHERED = 0, OPEN = 1, SUMMED = 2 };
+    begin();
+    timetable t = started(6 * HOUR, has_at, 3 * HOUR, "a");
+    timetable_opened(&t);
+    CHECK_OK(timetable_note(&t, 0, OPEN, 0));
+    pass(5 * HOUR); /* 03:13:20 */
+    CHECK_OK(timetable_note(&t, 1, GATHERED, 0));
+    pass(HOUR);
+    CHECK(timetable_is_due(&t));
+    t = started(6 * HOUR, has_at, 3 * HOUR, "a");
+    CHECK(timetable_is_due(&t));
+    timetable_begun(&t, 1, OPEN);
+    CHECK(!timetable_is_due(&t));
+    CHECK_OK(timetable_note(&t, 1, OPEN, 0));
+    pass(2 * HOUR); /* what is kept stays as it is */
+    t = started(6 * HOUR, has_at, 3 * HOUR, "a");
+    timetable_begun(&t, 1, OPEN);
+    CHECK_OK(timetable_note(&t, 1, SUMMED, 0));
+    t = started(6 * HOUR, has_at, 3 * HOUR, "a");
+    timetable_begun(&t, 1, OPEN);
+    CHECK(!timetable_is_due(&t));
+    pass(4 * HOUR);
+    CHECK(timetable_is_due(&t));
 }
 
 static void test_at(void) {
@@ -172,6 +203,8 @@ int main(void) {
     test_stages();
     test_file();
     test_every();
+    test_killed(false);
+    test_killed(true);
     test_at();
     CHECK_OK(omm_dir_remove(s_dir));
     return 0;

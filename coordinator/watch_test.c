@@ -217,6 +217,9 @@ static void test_health(void) {
     expect_health(&f, false, "\nbase: the file of the base model (tiny.gguf) has changed");
     f.facts.base.has_changed = false;
     expect_health(&f, false, "work: one sum or evaluation takes 7200 s\n");
+    f.facts.ticking = false; /* it has ended */
+    expect_health(&f, true, "ok\n");
+    f.facts.ticking = true;
     watch_trouble(f.watch, "disk full");
     see(&f);
     expect_health(&f, false, "trouble: disk full\n");
@@ -378,6 +381,22 @@ static void test_gauges(void) {
     omm_buf_clear(&f.text);
     CHECK_OK(watch_metrics_text(&f.text, &f.seen));
     expect_metric(&f, "disk_free_bytes 81");
+    teardown(&f);
+}
+
+/* When the round was opened and when the last one was over, each under its own name. */
+static void test_times(void) {
+    fixture f;
+    setup(&f);
+    watch_event(f.watch, &(omm_coord_event){.kind = OMM_COORD_EVENT_PUBLISHED, .sentence = ""});
+    s_fake.wall_ms += 1000;
+    watch_event(f.watch, &(omm_coord_event){.kind = OMM_COORD_EVENT_OPENED, .sentence = ""});
+    s_fake.wall_ms += 1000;
+    see(&f);
+    CHECK_OK(watch_status_text(&f.text, &f.seen));
+    CHECK(has(&f, "\"round_opened\":\"2023-11-14T22:13:21.123Z\""));
+    CHECK(has(&f, "\"round_over\":\"2023-11-14T22:13:20.123Z\""));
+    CHECK(has(&f, "\"time\":\"2023-11-14T22:13:22.123Z\""));
     teardown(&f);
 }
 
@@ -645,9 +664,15 @@ static void test_declined(void) {
     CHECK_EQ(brief(&f, "declined", "other"), 1);
     CHECK_EQ(brief(&f, "declined", "paused"), 1);
     f.nodes[2].status.declined = OMM_DECLINED_BASE;
+    f.nodes[2].status.uploading = true; /* and gives all the same */
+    expect_health(&f, true, "ok\nstate: open\n");
+    f.nodes[2].status.uploading = false;
+    f.nodes[3].status.offered = f.nodes[3].status.settled =
+        true; /* refused: it is not waited for */
     expect_health(&f, true,
                   "ok\nwarning: round: every node that came for its offer (3) gives nothing, and "
                   "says why: base 2, other 1; ");
+    f.nodes[3].status.offered = f.nodes[3].status.settled = false;
     omm_buf_clear(&f.text);
     CHECK_OK(watch_brief_text(&f.text, &f.seen));
     CHECK(has(&f, "\nhave the offer, and give nothing: ") && has(&f, "c; `nodes` has what each"));
@@ -767,6 +792,7 @@ int main(void) {
     test_void_rounds();
     test_metrics();
     test_gauges();
+    test_times();
     test_doing();
     test_brief();
     test_brief_some();

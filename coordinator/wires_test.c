@@ -83,8 +83,10 @@ static void test_nameless(void) {
     for (int i = 0; i < 20; i++) pass(other, OMM_COORD_NOBODY, CHUNK);
     CHECK(down_of(1) - before >= 2 * omm_wire_bytes(CHUNK)); /* the whole adapter */
     CHECK(down_of(1) - before < adapter + CHUNK / 4);
+    const uint64_t first = down_of(1);
     wires_round(s_wires, 2);
     for (int i = 0; i < 20; i++) pass(other, OMM_COORD_NOBODY, CHUNK);
+    CHECK(down_of(1) - first >= 2 * omm_wire_bytes(CHUNK)); /* another one */
     CHECK(down_of(1) - before < 2 * (adapter + CHUNK / 4));
     const uint64_t all = down_of(1);
     pass(other, 1, SMALL); /* it was the node: from here on all is its own */
@@ -94,6 +96,14 @@ static void test_nameless(void) {
     omm_client *third = connect_to_it();
     for (int i = 0; i < 5; i++) pass(third, OMM_COORD_NOBODY, CHUNK);
     CHECK_EQ(down_of(1), own);
+    omm_client *first_node =
+        connect_to_it(); /* who was heard last at this address it is likely of */
+    const uint64_t its = down_of(0);
+    pass(first_node, 0, SMALL);
+    pass(third, OMM_COORD_NOBODY, CHUNK);
+    CHECK_EQ(down_of(0) - its, omm_wire_bytes(SMALL) + omm_wire_bytes(CHUNK));
+    CHECK_EQ(down_of(1), own);
+    omm_client_close(first_node);
     omm_client_close(third);
     omm_client_close(other);
 }

@@ -19,7 +19,7 @@ omm_node_limits omm_node_limits_default(void) {
                              .steps_max = 100000,
                              .tokens_max = 100000000,
                              .pass_tokens_max = 8192,
-                             .adapter_values_max = (uint64_t)1 << 28,
+                             .adapter_values_max = OMM_NODE_ADAPTER_VALUES_MAX,
                              .download_bytes_max = (uint64_t)1 << 30,
                              .upload_bytes_max = (uint64_t)1 << 30,
                              .work_bits_max = OMM_WORK_BITS_MAX};

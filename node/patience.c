@@ -18,17 +18,22 @@ bool patience_is_stopped(const patience *p) {
     return p->stop && atomic_load(p->stop);
 }
 
-bool patience_must_pause(patience *p) {
+bool patience_would_pause(patience *p) {
     if (!p->rules) return false;
     const uint32_t minute = omm_guest_minute(p->clock.wall_ms(p->clock.ud));
-    const omm_guest_view *view = omm_guest_look(&p->guest, patience_now_ms(p), minute);
+    return omm_guest_look(&p->guest, patience_now_ms(p), minute)->pause != OMM_GUEST_GO;
+}
+
+bool patience_must_pause(patience *p) {
+    const bool pauses = patience_would_pause(p);
+    const omm_guest_view *view = &p->guest.view;
     if (view->pause != p->said)
         omm_log_event(p->log, OMM_LOG_INFO, view->pause ? "paused" : "resumed",
                       OMM_LOG_STR("node", p->name),
                       OMM_LOG_STR("reason", omm_guest_pause_name(view->pause)),
                       OMM_LOG_STR("detail", view->text));
     p->said = view->pause;
-    return view->pause != OMM_GUEST_GO;
+    return pauses;
 }
 
 void patience_renew(patience *p) {

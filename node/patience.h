@@ -28,7 +28,9 @@ typedef struct patience {
 void patience_init(patience *p, const char *guest_root);
 uint64_t patience_now_ms(const patience *p);
 bool patience_is_stopped(const patience *p);
-/* Is there a reason not to work?  Says so in the log when that changes; the view's text says it to the owner. */
+/* Is there a reason not to work?  The view's text says it to the owner. */
+bool patience_would_pause(patience *p);
+/* The same of who has something to do: says so in the log when that changes. */
 bool patience_must_pause(patience *p);
 /* The next silence begins to count anew. */
 void patience_renew(patience *p);

@@ -79,7 +79,16 @@ static uint64_t silent_ms(const service *s) {
     return s->ran_ms - s->asked_ms;
 }
 
-/* What it does when nothing holds it back, by the node's phase. */
+/* It is not the time to work, or the machine has no room for a guest. */
+static void show_paused(service *s) {
+    const omm_node_status status = omm_node_get_status(s->node);
+    char detail[BOARD_DETAIL_SIZE];
+    (void)snprintf(detail, sizeof detail, "%s%s%s", s->patience.guest.view.text,
+                   status.refused[0] ? "; the coordinator refuses it: " : "", status.refused);
+    board_show(&s->board, "paused", detail, s->node, s->client, true);
+}
+
+/* What it does, by the node's phase, when nothing holds it back. */
 static void show(service *s) {
     static const struct {
         const char *phase, *state;
@@ -89,6 +98,10 @@ static void show(service *s) {
                   {"showing", "stopped"}};
     if (s->trouble[0]) { /* also while it waits to try again */
         board_show(&s->board, "trouble", s->trouble, s->node, s->client, false);
+        return;
+    }
+    if (patience_would_pause(&s->patience)) { /* also while it has nothing to do */
+        show_paused(s);
         return;
     }
     const omm_node_status status = omm_node_get_status(s->node);
@@ -126,9 +139,11 @@ static void wait_for_leave(service *s) {
     const uint64_t begin_ms = now_ms(s);
     while (!is_stopped(s) && patience_must_pause(&s->patience)) {
         if (now_ms(s) - begin_ms >= s->o->pause_hold_ms) rest(s);
-        board_show(&s->board, "paused", s->patience.guest.view.text, s->node, s->client, true);
+        show_paused(s);
+        const uint64_t before_ms = s->ran_ms;
         sleep_ms(s, PATIENCE_SLICE_MS);
-        (void)stood_still_ms(s, PATIENCE_SLICE_MS);
+        const uint64_t lost_ms = stood_still_ms(s, PATIENCE_SLICE_MS);
+        s->asked_ms += s->ran_ms - before_ms - lost_ms; /* nobody was asked: it is no silence */
     }
 }
 

@@ -69,6 +69,12 @@ static omm_err check_offer(const omm_node *node, node_job *job) {
         return omm_raise(OMM_ERR_REFUSED_SIZE,
                          "adapter.value_count: %" PRIu64 " is over our limit of %" PRIu64,
                          offer->adapter.value_count, limits->adapter_values_max);
+    if (offer->adapter.value_count > OMM_NODE_ADAPTER_VALUES_MAX)
+        return omm_raise(OMM_ERR_REFUSED_SIZE,
+                         "adapter.value_count: %" PRIu64
+                         " is more than the %u that a node can keep "
+                         "from one round to the next",
+                         offer->adapter.value_count, OMM_NODE_ADAPTER_VALUES_MAX);
     job->declined = OMM_DECLINED_TRAFFIC;
     if (offer->global.size > limits->download_bytes_max)
         return omm_raise(OMM_ERR_REFUSED_SIZE,
@@ -155,6 +161,9 @@ static omm_err check_codecs(const omm_node *node, node_job *job) {
         return omm_raise(OMM_ERR_REFUSED_SIZE,
                          "codec_up: up to %zu bytes, over our limit of %" PRIu64, up_max,
                          node->o.limits.upload_bytes_max);
+    if (omm_chunk_count(up_max) > OMM_BLOB_CHUNKS_MAX)
+        return omm_raise(OMM_ERR_REFUSED_SIZE, "codec_up: up to %zu bytes, and at most %u travel",
+                         up_max, OMM_BLOB_CHUNKS_MAX * OMM_CHUNK_BYTES);
     return OMM_OK;
 }
 

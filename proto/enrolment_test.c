@@ -94,6 +94,10 @@ static void test_limits(void) {
     CHECK_OK(omm_buf_append(&out, "\x22\x40", 2));
     CHECK_OK(omm_buf_append(&out, e.invitation_signature.b, 64));
     CHECK_ERR(omm_enrol_decode(&back, omm_buf_view(&out), &arena), OMM_ERR_REFUSED_FORMAT);
+    out.size -= 66;
+    CHECK_OK(omm_buf_append(&out, "\x30\x05", 2)); /* work, and for nothing */
+    CHECK_ERR(omm_enrol_decode(&back, omm_buf_view(&out), &arena), OMM_ERR_REFUSED_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "work without the challenge"));
     omm_arena_fini(&arena);
     omm_buf_fini(&out);
 }
@@ -110,6 +114,8 @@ static void test_work(void) {
         CHECK(found == 0 || !omm_work_search(&again, &challenge, &node.public_key, 8, 0, found));
         CHECK(omm_work_search(&again, &challenge, &node.public_key, 8, found, 1));
         CHECK_EQ(found, again);
+        for (uint64_t i = 0; i < found; i++)
+            CHECK(omm_work_bits(&challenge, &node.public_key, i) < 8);
         sum += found;
     }
     CHECK(sum / 64 > 128 && sum / 64 < 512);

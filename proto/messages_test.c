@@ -241,11 +241,77 @@ static void test_receipt(void) {
     CHECK_OK(omm_receipt_decode(&back, omm_buf_view(&s_out), &s_arena));
     CHECK(back.accepted);
     CHECK(strcmp(back.sentence, "") == 0);
+    CHECK_OK(omm_buf_append(&s_out, "\x42\x01x", 3)); /* nor has one that others have written */
+    CHECK_ERR(omm_receipt_decode(&back, omm_buf_view(&s_out), &s_arena), OMM_ERR_REFUSED_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "an accepting receipt has a sentence"));
     r.accepted = false;
     CHECK_ERR(omm_receipt_encode(&s_out, &r), OMM_ERR_REFUSED_FORMAT);
     r.reason = OMM_ERR_REFUSED_LATE;
     r.sentence = NULL;
     CHECK_OK(omm_receipt_encode(&s_out, &r));
+}
+
+/* --- the files of a base model are all of it --- */
+
+static void test_base_parts(void) {
+    static const struct {
+        uint64_t first, second;
+        const char *says; /* NULL: it is good */
+    } cases[] = {{5, 95, NULL},
+                 {0, 100, "part_bytes[0] is 0, allowed are 1 to 100"},
+                 {100, 0, "part_bytes[1] is 0, allowed are 1 to 0"},
+                 {5, 96, "part_bytes[1] is 96, allowed are 1 to 95"},
+                 {101, 1, "part_bytes[0] is 101, allowed are 1 to 100"},
+                 {5, 94, "part_bytes are 1 less than size"}};
+    omm_base_model base = sample_split_model(), back;
+    base.size = 100;
+    base.piece_count = 1;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const uint64_t parts[2] = {cases[i].first, cases[i].second};
+        const uint8_t good[2] = {5, 95}, other[2] = {(uint8_t)parts[0], (uint8_t)parts[1]};
+        base.parts = parts;
+        fresh();
+        CHECK_EQ(omm_base_model_encode(&s_out, &base) == OMM_OK, !cases[i].says);
+        if (cases[i].says) CHECK(strstr(omm_err_sentence(), cases[i].says));
+        base.parts = (const uint64_t[2]){5, 95}; /* and as others have written it */
+        fresh();
+        CHECK_OK(omm_base_model_encode(&s_out, &base));
+        patch(good, other, sizeof good);
+        CHECK_EQ(omm_base_model_decode(&back, omm_buf_view(&s_out), &s_arena) == OMM_OK,
+                 !cases[i].says);
+        if (cases[i].says) CHECK(strstr(omm_err_sentence(), cases[i].says));
+    }
+}
+
+/* Where a model may be fetched from, and what an address of one of its files becomes. */
+static void test_mirrors(void) {
+    static const char *const good[] = {"http://h", "https://h:1/a?b=c", "http://[::1]/a%20b",
+                                       "http://h/a@b"};
+    static const char *const bad[] = {"",
+                                      "ftp://h/a",
+                                      "http://",
+                                      "http:///a",
+                                      "http://?a",
+                                      "http://h/ ",
+                                      "http://h/\x7f",
+                                      "http://h/a#b",
+                                      "http://u@h",
+                                      "http://u:p@h/a",
+                                      "http://h/\xc3\xa4",
+                                      "http://h/\"a",
+                                      "http://h/\\a"};
+    char longest[OMM_MIRROR_BYTES_MAX + 2], part[OMM_MIRROR_BYTES_MAX + 1];
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) CHECK_OK(omm_mirror_check(good[i]));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK_ERR(omm_mirror_check(bad[i]), OMM_ERR_CONFIG);
+    (void)snprintf(longest, sizeof longest, "http://%0*d", (int)sizeof longest - 8, 0);
+    CHECK_ERR(omm_mirror_check(longest), OMM_ERR_CONFIG);
+    longest[OMM_MIRROR_BYTES_MAX] = '\0';
+    CHECK_OK(omm_mirror_check(longest));
+    CHECK_OK(omm_mirror_part(part, "http://h/m-00001-of-00003.gguf?a=b", 2, 3));
+    CHECK(strcmp(part, "http://h/m-00003-of-00003.gguf?a=b") == 0);
+    CHECK_ERR(omm_mirror_part(part, "http://h/m-00001-of-00002.gguf", 1, 3), OMM_ERR_CONFIG);
+    CHECK_ERR(omm_mirror_part(part, "http://h/m.gguf", 1, 3), OMM_ERR_CONFIG);
 }
 
 /* --- a digest has 32 bytes, wherever it stands --- */
@@ -561,6 +627,8 @@ int main(void) {
     test_offer_missing_parts();
     test_submission();
     test_receipt();
+    test_base_parts();
+    test_mirrors();
     test_short_digests();
     test_run_ids();
     test_versions();

@@ -164,6 +164,7 @@ omm_err omm_scenario_agrees(omm_scenario_facts *out, const char **about, omm_byt
                                     .audits_threads = s.audit.other_threads,
                                     .audits_isa = s.audit.lower_isa,
                                     .scalar_steps = s.audit.scalar_steps,
+                                    .select = s.round.select,
                                     .accept_min = s.round.accept_min,
                                     .deadline_ms = s.round.deadline_ms,
                                     .round_items = s.evaluation.round_items,

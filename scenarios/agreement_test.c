@@ -104,6 +104,8 @@ static void test_texts(void) {
            "round 1 is void, with 1 accepted, and scenario.yaml says accept_min: 1");
     expect(&(kit_options){.from = "accept_min: 2", .to = "accept_min: 3"}, "run", "rounds.jsonl",
            "round 2 is not void, with 2 accepted, and scenario.yaml says accept_min: 3");
+    expect(&(kit_options){.from = "select: 0", .to = "select: 2"}, "verdicts", "rounds.jsonl",
+           "round 0: 3 clients are selected, and scenario.yaml gives select: 2");
     expect(&(kit_options){.from = "round_items: 4", .to = "round_items: 2"}, "run, eval",
            "rounds.jsonl",
            "round 0 was evaluated on 4 items, and scenario.yaml and run.json give 2");

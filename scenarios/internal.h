@@ -109,6 +109,8 @@ void sim_setup_close(sim_setup *setup);
 OMM_CHECKED omm_err sim_check_base(const omm_run_record *bundle, const omm_run_record *here);
 /* Clients: nodes that count. */
 uint32_t sim_setup_honest(const sim_setup *setup);
+/* CONFIG where the adapter is larger than what a node can keep, so that all of them would decline it. */
+OMM_CHECKED omm_err sim_setup_check_values(const char *scenario, uint64_t values);
 
 /* --- hostile.c: peers that do one thing wrong, on purpose ------------------------------------- */
 

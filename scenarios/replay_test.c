@@ -336,6 +336,12 @@ static void test_judged_again(void) {
     CHECK_OK(judge_again(&result));
     CHECK(!result.equal && result.line == 1 && strcmp(result.what, "loss") == 0);
     CHECK_EQ(strcmp(result.path, "eval/rounds.jsonl"), 0);
+    omm_buf_clear(&is); /* of fewer items */
+    CHECK_OK(omm_state_record_write(&is, &(omm_state_record){.items = 2, .loss = 2}));
+    put_file("eval/rounds.jsonl", omm_buf_view(&is));
+    CHECK_OK(judge_again(&result));
+    CHECK(!result.equal && result.line == 1 && strcmp(result.what, "items") == 0);
+    CHECK(strcmp(result.said, "2") == 0 && strcmp(result.repeated, "3") == 0);
     put_file("eval/rounds.jsonl", omm_buf_view(&was));
     omm_buf_fini(&was);
     omm_buf_fini(&is);
@@ -349,6 +355,22 @@ static void test_judged_again(void) {
     /* What final.gguf names its base by: of this file, both. */
     other_run("\"title\":\"", "\"title\":\"Not ", "base.title");
     other_run("\"fingerprint\":\"1894", "\"fingerprint\":\"1895", "base.fingerprint");
+}
+
+/* Of other held-out items than the run's nothing is judged. */
+static void test_other_held_out(void) {
+    char path[OMM_PATH_MAX * 2];
+    omm_reevaluate_result result;
+    omm_buf text;
+    omm_buf_init(&text, 1u << 22);
+    snprintf(path, sizeof path, "%s/base/test.jsonl", s_base);
+    CHECK_OK(omm_file_read(&text, path));
+    CHECK_OK(omm_buf_append(&text, "\n", 1)); /* the same items, even */
+    CHECK_OK(omm_file_write_fast(path, omm_buf_view(&text), 0644));
+    CHECK_ERR(judge_again(&result), OMM_ERR_CONFIG);
+    CHECK(!s_is_bad && strstr(omm_err_sentence(), "the held-out file here is not the run's"));
+    CHECK_OK(omm_file_write_fast(path, omm_bytes_of(text.data, text.size - 1), 0644));
+    omm_buf_fini(&text);
 }
 
 /* --- a node that signs something else --------------------------------------------------------- */
@@ -759,6 +781,7 @@ int main(void) {
     test_goes_on_with_its_policy();
     test_identical();
     test_judged_again();
+    test_other_held_out();
     test_two_of_one_name();
     test_faults();
     test_names_the_step();

@@ -1,6 +1,7 @@
 /* Goal: a scenario file is read in full or refused with its place and what would be accepted; the
  * effective form parses back to itself; and every shipped scenario loads.
  */
+#include "internal.h"
 #include "omm/file.h"
 #include "omm/scenario.h"
 #include "omm_test.h"
@@ -87,7 +88,9 @@ static void test_value_max(void) {
                  {"recipe: {parts: core, steps: 21, learning_rate: 0.1}\n", 8},
                  {"recipe: {parts: core, steps: 1000000, learning_rate: 1}\n", 32768},
                  {"recipe: {parts: core, steps: 8}\naggregation: {value_max: 0.5}\n", 0.5},
-                 {"recipe: {parts: b, steps: 8}\naggregation: {value_max: 0}\n", 1}};
+                 {"recipe: {parts: b, steps: 8}\naggregation: {value_max: 0}\n", 1},
+                 {"recipe: {steps: 3}\naggregation: {value_max: 2}\n", 2},
+                 {"recipe: {steps: 3}\naggregation: {value_max: 0.0000152587890625}\n", 0x1p-16}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[4096];
         omm_arena arena;
@@ -128,8 +131,13 @@ static void test_refusals(void) {
     refuse("rounds: 3", "rounds: 3x", "rounds");
     refuse("rounds: 3", "round_count: 3", "round_count");
     refuse("name: two", "name: ../two", "plain name");
+    refuse("name: two", "name: .two", "name: '.two' is no plain name");
+    refuse("home-02]", "..]", "population.clients: '..' is no plain name");
     refuse("home-02]", "a/b]", "population.clients: 'a/b' is no plain name");
     refuse("model: base/m.gguf", "model: ../m.gguf", "leaves the scenario's folder");
+    refuse("recipe:", "policy: ../p.yaml\nrecipe:", "policy: '../p.yaml' leaves the scenario's");
+    refuse("hostile: nan, count: 2", "hostile: nan, count: 9999",
+           "10001 nodes; accepted: at most 10000");
     refuse("clients: [home-01, home-02]", "clients: [home-01, home-01]", "twice");
     refuse("clients: [home-01, home-02], ", "", "no clients");
     refuse("clients: [home-01", "count: 2, clients: [home-01", "count is for hostile");
@@ -137,6 +145,7 @@ static void test_refusals(void) {
     refuse("hostile: nan, count: 2", "hostile: rude, count: 2", "wrong_base");
     refuse("recipe:", "aggregation: {value_max: 3}\nrecipe:", "power of two");
     refuse("recipe:", "aggregation: {value_max: 0.0000001}\nrecipe:", "2^-16 to 2^15");
+    refuse("recipe:", "aggregation: {value_max: 0.00000762939453125}\nrecipe:", "2^-16 to 2^15");
     refuse("recipe:", "aggregation: {weight_sum_max: 1000}\nrecipe:", "power of two");
     refuse("recipe:", "aggregation: {value_max: 8, weight_sum_max: 1099511627776}\nrecipe:",
            "multiples of 1.9e-06");
@@ -154,9 +163,9 @@ static void test_refusals(void) {
 
 /* Nobody may edit what is sealed, and a run that goes on has to be what it began as. */
 static void test_what_has_begun(void) {
-    static const char *const idle[] = {"steps: 3, optimizer: sgd, beta1: 0.8",
-                                       "steps: 3, schedule: constant, lr_min_ratio: 0.5",
-                                       "steps: 3, parts: a"};
+    static const char *const idle[] = {
+        "steps: 3, optimizer: sgd, beta1: 0.8", "steps: 3, schedule: constant, lr_min_ratio: 0.5",
+        "steps: 3, parts: a", "steps: 3}\naggregation: {value_max: 32768"};
     for (size_t i = 0; i < sizeof idle / sizeof idle[0]; i++) {
         char path[] = "/tmp/omm-scenario-XXXXXX";
         omm_arena arena;
@@ -195,6 +204,13 @@ static void test_shipped_scenarios(void) {
     }
 }
 
+/* Nothing would be trained, and nobody would hear why. */
+static void test_more_than_nodes_keep(void) {
+    CHECK_OK(sim_setup_check_values("s.yaml", OMM_NODE_ADAPTER_VALUES_MAX));
+    CHECK_ERR(sim_setup_check_values("s.yaml", OMM_NODE_ADAPTER_VALUES_MAX + 1), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), "an adapter of 240000001 values"));
+}
+
 int main(void) {
     test_reads_and_names_nodes();
     test_effective_form_is_a_fixed_point();
@@ -202,5 +218,6 @@ int main(void) {
     test_refusals();
     test_what_has_begun();
     test_shipped_scenarios();
+    test_more_than_nodes_keep();
     return 0;
 }

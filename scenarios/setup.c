@@ -4,8 +4,10 @@
 #include "omm/bundle.h"
 #include "omm/file.h"
 #include "omm/mem.h"
+#include "omm/node.h"
 #include "omm/policy.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -192,12 +194,22 @@ static omm_err of_clients(omm_err err, omm_run_fault fault, const char *scenario
     return omm_config_place(err, scenario);
 }
 
+omm_err sim_setup_check_values(const char *scenario, uint64_t values) {
+    if (values <= OMM_NODE_ADAPTER_VALUES_MAX) return OMM_OK;
+    return omm_raise(OMM_ERR_CONFIG,
+                     "%s: recipe: an adapter of %" PRIu64
+                     " values, and every node would decline it; accepted: up to %u (rank, targets)",
+                     scenario, values, OMM_NODE_ADAPTER_VALUES_MAX);
+}
+
 static omm_err open_run(sim_setup *setup, const sim_setup_options *options) {
     omm_run_fault fault = OMM_RUN_FAULT_OTHER;
     setup->config.fault = &fault;
     const omm_err err = omm_run_open(&setup->run, &setup->config, options->compute);
     setup->config.fault = NULL;
-    return err == OMM_OK ? OMM_OK : of_clients(err, fault, options->scenario);
+    if (err != OMM_OK) return of_clients(err, fault, options->scenario);
+    return sim_setup_check_values(options->scenario,
+                                  omm_run_get_record(setup->run)->layout.value_count);
 }
 
 static omm_err open_all(sim_setup *setup, const sim_setup_options *options) {

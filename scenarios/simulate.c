@@ -215,7 +215,7 @@ static omm_err open_bundle(omm_bundle **out, omm_simulate_result *result,
 static omm_err check_round(const omm_simulate_options *options, const sim_setup *setup) {
     const omm_scenario_round *round = &setup->scenario.round;
     const uint32_t honest = sim_setup_honest(setup);
-    size_t most = setup->node_count;
+    uint32_t most = honest; /* of the others none is ever accepted */
     if (honest == 0)
         return omm_raise(OMM_ERR_CONFIG,
                          "%s: population: all groups are hostile, so no round would ever begin; "
@@ -229,7 +229,7 @@ static omm_err check_round(const omm_simulate_options *options, const sim_setup 
     if (round->select > 0 && round->select < most) most = round->select;
     if (round->accept_min <= most) return OMM_OK;
     return omm_raise(OMM_ERR_CONFIG,
-                     "%s: round.accept_min is %u, but a round has %zu nodes at most: every round "
+                     "%s: round.accept_min is %u, but a round has %u clients at most: every round "
                      "would be void",
                      options->scenario, round->accept_min, most);
 }

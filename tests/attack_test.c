@@ -410,7 +410,36 @@ static void starts_over_without_descriptors(void) {
     peer_close(&p);
 }
 
+/* Whoever has given sends what would be refused: it has its verdict, and a round that waits for others does not end by that. */
+static void refused_after_accepted(void) {
+    peer p;
+    bool receipt = false;
+    fed_options o = peer_options();
+    for (uint32_t i = 0; i < o.nodes; i++) o.silent[i] = true;
+    peer_open(&p, &o);
+    for (uint32_t i = 0; i < o.nodes; i++) peer_poll_as(&p, i);
+    peer_until_open(&p, 0);
+    peer_fill(&p, NULL);
+    peer_give(&p);
+    CHECK_OK(peer_reason_of(&p, &receipt));
+    for (uint64_t i = 1; i < o.nodes; i++) {
+        p.s.base_digest.b[0] ^= 1;
+        p.s.tokens++; /* another one each time */
+        peer_seal(&p, OMM_CONTEXT_SUBMISSION, &p.f.keys[PEER]);
+        peer_submit(&p);
+        CHECK_EQ(peer_reason_of(&p, &receipt),
+                 i % 2 ? OMM_ERR_REFUSED_BASE : OMM_ERR_REFUSED_DUPLICATE);
+        CHECK(receipt);
+    }
+    const omm_coord_status status = omm_coord_get_status(p.f.coord);
+    CHECK(status.accepted == 1 && status.refused == 0 && status.selected == o.nodes);
+    CHECK_EQ(status.state, OMM_COORD_OPEN);
+    CHECK(p.f.coord_deadline_ms > p.f.now_ms);
+    peer_close(&p);
+}
+
 int main(void) {
+    refused_after_accepted();
     residual_out_of_nowhere();
     residual_without_feedback();
     residual_goes_on();

@@ -1,5 +1,6 @@
 /* Many steps with one commit: nothing of a batch counts before its commit, on disk, in memory or to those who are
  * told of events; a batch that is killed or cannot be written leaves everything as it was. */
+#include "hand.h"
 #include "internal.h"
 #include "peer.h"
 
@@ -200,6 +201,59 @@ static void an_undone_residual(void) {
     peer_close(&p);
 }
 
+/* Nor was one announced: nobody waits for its chunks, and none of them is taken. */
+static void an_undone_announcement(void) {
+    peer p;
+    heard h = {0};
+    bool receipt = false;
+    until_open(&p, &h, NULL);
+    peer_seal(&p, OMM_CONTEXT_SUBMISSION, &p.f.keys[PEER]);
+    CHECK_OK(omm_coord_begin(p.f.coord));
+    peer_submit(&p);
+    CHECK_EQ(p.last.kind, OMM_REPLY_NEED);
+    CHECK(omm_coord_get_node(p.f.coord, p.f.of_node[PEER]).uploading);
+    undo(&p);
+    CHECK(!omm_coord_get_node(p.f.coord, p.f.of_node[PEER]).uploading);
+    peer_put(&p, 0);
+    CHECK_EQ(peer_reason_of(&p, &receipt), OMM_ERR_REFUSED_DIGEST);
+    peer_give(&p);
+    CHECK_OK(peer_reason_of(&p, &receipt));
+    CHECK_EQ(accepted(&p), 1);
+    peer_close(&p);
+}
+
+static uint32_t s_joined;
+
+static void count_joined(void *ud, const omm_coord_event *event) {
+    (void)ud;
+    s_joined += event->kind == OMM_COORD_EVENT_JOINED;
+}
+
+/* Who joined in it has: that is kept by itself, and so told at once. */
+static void joined_in_an_undone_batch(void) {
+    static peer p; /* of it the federation alone */
+    fed_options o = fed_options_default();
+    hand h;
+    o.nodes = 3;
+    o.listed = 2;
+    o.node_max = 4;
+    o.work_bits = 6;
+    o.quorum = 0;
+    o.on_disk = true;
+    o.on_event = count_joined;
+    o.silent[0] = o.silent[1] = o.silent[2] = true;
+    fed_open(&p.f, &o);
+    CHECK_OK(omm_coord_begin(p.f.coord));
+    hand_open(&h, &p.f, 1);
+    CHECK_EQ(hand_enrol(&h), OMM_REPLY_WAIT);
+    CHECK(s_joined == 1 && p.f.run.node_count == 3);
+    CHECK_EQ(hand_poll(&h), OMM_REPLY_WAIT); /* there is something to write */
+    undo(&p);
+    CHECK(s_joined == 1 && p.f.run.node_count == 3);
+    hand_close(&h);
+    fed_close(&p.f);
+}
+
 /* A manifest that was replaced in a batch that is undone was not replaced. */
 static void an_undone_replacement(void) {
     peer p;
@@ -300,6 +354,8 @@ int main(void) {
     nothing_counts_before_the_commit(false);
     no_event_is_lost();
     an_undone_residual();
+    an_undone_announcement();
+    joined_in_an_undone_batch();
     an_undone_replacement();
     an_undone_end();
     a_batch_that_is_given_up();

@@ -731,7 +731,10 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     bad.write_text(good.replace("train.jsonl", "test.jsonl"))
     expect(["simulate", bad, "--out", folder / "x"], 2, r"test.jsonl: \d+ of \d+ held-out examples, the first in line \d+, are also what \S+ trains on", meshmind=FASTER)
     bad.write_text(good + "round: {accept_min: 3, select: 2}\n")
-    expect(["simulate", bad, "--out", folder / "x"], 2, "round.accept_min is 3, but a round has 2 nodes at most")
+    expect(["simulate", bad, "--out", folder / "x"], 2, "round.accept_min is 3, but a round has 2 clients at most")
+    bad.write_text(re.sub(r"(?s)population:\n.*?(?=\n\w)", "population: [{group: good, clients: [cafe-02]}, {group: bad, count: 2, hostile: nan}]", good)
+                   + "round: {accept_min: 2}\n")  # of hostile nodes none is ever accepted
+    expect(["simulate", bad, "--out", folder / "x"], 2, "round.accept_min is 2, but a round has 1 clients at most", meshmind=FASTER)
     bad.write_text(re.sub(r"(?s)population:\n.*?(?=\n\w)", "population: [{group: bad, count: 2, hostile: nan}]", good))
     expect(["simulate", bad, "--out", folder / "x"], 2, "bad.yaml: population: all groups are hostile, so no round would ever begin; accepted: a group with `clients`", meshmind=FASTER)
     bad.write_text(re.sub(r"(?m)^policy:.*\n", "", good) + "policy: nowhere.yaml\n")

@@ -105,6 +105,36 @@ static void test_moves(void) {
     scene_close(&s);
 }
 
+/* A start gives everybody time to come again; that the disk is still full is said all the same, once. */
+static void test_said_after_a_start(void) {
+    scene s;
+    scene_open(&s, 1, 300000);
+    omm_coord_resume_stage(s.p.f.coord, s.p.f.now_ms, 1000);
+    CHECK_EQ(s.l.lines, 0);
+    s.p.f.now_ms += 1000;
+    fail_for(&s, 0);
+    CHECK_EQ(s.l.lines, 1);
+    fail_for(&s, 60000);
+    CHECK_EQ(s.l.lines, 1);
+    scene_close(&s);
+}
+
+/* What is of no disk moves nothing: a node that takes too much memory at each try would keep the round open. */
+static void test_no_disk(void) {
+    static const omm_err others[] = {OMM_OK, OMM_ERR_NOMEM, OMM_ERR_STATE};
+    scene s;
+    scene_open(&s, 1, 300000);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        coord_deadline_failed(s.p.f.coord, s.p.f.now_ms, others[i]);
+        s.p.f.now_ms += 1000;
+        coord_deadline_failed(s.p.f.coord, s.p.f.now_ms, others[i]);
+        CHECK_EQ(coord_deadline_ms(s.p.f.coord), s.deadline_ms);
+    }
+    CHECK(!status_of(&s).is_spared);
+    CHECK_EQ(s.l.lines, 0);
+    scene_close(&s);
+}
+
 /* A disk that is full for the last second only: whoever was put off has time to come again, and nobody more than that. */
 static void test_time_to_come_again(void) {
     scene s;
@@ -195,6 +225,8 @@ int main(void) {
     test_full_disk(1000, 60000, COORD_FAILING_MS - 1);
     test_full_disk(500000, (uint64_t)36 * 3600 * 1000, COORD_FAILING_MS - 1);
     test_moves();
+    test_no_disk();
+    test_said_after_a_start();
     test_time_to_come_again();
     test_end_that_cannot_be_kept();
     test_payload_without_room();

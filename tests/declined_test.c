@@ -126,6 +126,28 @@ static void too_few_are_left(void) {
     peer_close(&p);
 }
 
+/* Who has given counts for what a round needs. */
+static void enough_are_left(void) {
+    listener l;
+    peer p;
+    listener_open(&l, " round_");
+    fed_options o = alone(&l);
+    o.accept_min = 2;
+    o.silent[0] = false;
+    peer_open(&p, &o);
+    peer_poll_as(&p, 1);
+    peer_until_open(&p, 0);
+    CHECK_EQ(omm_coord_get_status(p.f.coord).selected, 3);
+    while (omm_coord_get_status(p.f.coord).accepted < 1) CHECK(fed_step(&p.f));
+    say(&p, OMM_DECLINED_BASE);
+    CHECK_EQ(l.warnings, 0);
+    CHECK_OK(
+        omm_coord_quarantine(&p.f.coord_deadline_ms, p.f.coord, p.f.now_ms, p.f.of_node[1], true));
+    say(&p, OMM_DECLINED_WORK);
+    CHECK_EQ(l.warnings, 1);
+    peer_close(&p);
+}
+
 /* Until the next round opens the last one's is shown; with a verdict, or in a new round, it is forgotten. */
 static void is_forgotten(bool gives) {
     listener l;
@@ -358,19 +380,21 @@ static void dry_alone_keeps_its_round(void) {
 
 /* Too few others, or nothing that they could have instead: it waits on. */
 static void dry_waits_for_nobodys_sake(void) {
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 6; i++) {
         listener l;
         peer p;
         listener_open(&l, " round_void ");
         fed_options o = alone(&l);
+        o.is_timed = i == 4; /* the next round waits for its time */
         open_for_dry(&p, &o, i == 0 ? 1 : 3);
         if (i == 1) CHECK_OK(omm_coord_pause(&p.f.coord_deadline_ms, p.f.coord, p.f.now_ms, true));
         if (i == 2)
             peer_poll_with(&p, &(omm_poll){.declined = OMM_DECLINED_NOTHING}, false); /* it gives */
-        if (i < 3) peer_poll_as(&p, 0);
+        if (i == 3) omm_coord_drain(p.f.coord);
+        if (i < 5) peer_poll_as(&p, 0);
         CHECK(is_open(&p) && !ends_now(&p));
-        if (i == 3) peer_poll_as(&p, 0);
-        CHECK_EQ(ends_now(&p), i == 3); /* the same without all that */
+        if (i == 5) peer_poll_as(&p, 0);
+        CHECK_EQ(ends_now(&p), i == 5); /* the same without all that */
         peer_close(&p);
     }
 }
@@ -494,6 +518,7 @@ int main(void) {
     replays_say_nothing();
     lines_have_an_end();
     too_few_are_left();
+    enough_are_left();
     is_forgotten(false);
     is_forgotten(true);
     after_a_restart();

@@ -190,6 +190,7 @@ omm_coord_options fed_coord_options(fed *f) {
         .key = &f->coordinator_key,
         .policy = {.select = f->o.select,
                    .over_select = f->o.over_select,
+                   .is_timed = f->o.is_timed,
                    .quorum = f->o.quorum,
                    .accept_min = f->o.accept_min,
                    .join_ms = f->o.join_ms,

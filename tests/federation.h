@@ -48,6 +48,7 @@ typedef struct fed_options {
     void (*cheat)(void *ud, uint32_t node, omm_training_result *result, float *values,
                   omm_buf *step_digests);
     double over_select;
+    bool is_timed;   /* rounds wait for their time */
     uint32_t quorum; /* 0: all that count */
     uint64_t deadline_ms, join_ms;
     uint64_t train_ms[FED_NODES_MAX]; /* 0: FED_TRAIN_MS */

@@ -312,6 +312,55 @@ static void limits_of_its_owner(void) {
     victim_close(&v);
 }
 
+/* What its database could not hold, or no message could carry, is declined before anything is trained, whatever its owner allows. */
+static void change_values_at_most(omm_offer *o) {
+    o->adapter.value_count = OMM_NODE_ADAPTER_VALUES_MAX;
+}
+static void change_values_too_many(omm_offer *o) {
+    o->adapter.value_count = OMM_NODE_ADAPTER_VALUES_MAX + 1;
+}
+
+static omm_layout s_large;
+
+static omm_err lay_large(omm_training *api, omm_layout *out, omm_bytes recipe) {
+    (void)api, (void)recipe;
+    *out = s_large;
+    return OMM_OK;
+}
+
+/* All values but one, each with its place: more bytes than the values. */
+static void change_payload_too_large(omm_offer *o) {
+    static uint8_t up[OMM_CODEC_BYTES], down[OMM_CODEC_BYTES];
+    omm_codec_put(up, &(omm_codec){OMM_CODEC_NONE, OMM_NODE_ADAPTER_VALUES_MAX - 1, 0, true});
+    omm_codec_put(down, &(omm_codec){OMM_CODEC_NONE, 0, 0, false});
+    change_values_at_most(o);
+    o->adapter.layout_digest = omm_layout_digest(&s_large);
+    o->codec_up = omm_bytes_of(up, sizeof up);
+    o->codec_down = omm_bytes_of(down, sizeof down);
+}
+
+static void more_than_it_can_keep(void) {
+    static const omm_segment segment = {.name = "a", .rows = 240000, .cols = 1000};
+    victim v;
+    omm_node_limits limits = omm_node_limits_default();
+    CHECK(4 * limits.adapter_values_max < 1000000000);
+    limits.adapter_values_max = limits.upload_bytes_max = UINT64_MAX;
+    victim_open(&v);
+    victim_reopen(&v, &limits);
+    victim_offer(&v, change_values_too_many, &v.p.f.coordinator_key);
+    CHECK_EQ(victim_declined(&v, 0, "240000001 is more than the 240000000 that a node can keep"),
+             1);
+    CHECK_EQ(victim_poll(&v).declined, OMM_DECLINED_ADAPTER);
+    victim_offer(&v, change_values_at_most, &v.p.f.coordinator_key);
+    CHECK_EQ(victim_declined(&v, 0, "adapter.layout_digest"), 1);
+    s_large = (omm_layout){&segment, 1, OMM_NODE_ADAPTER_VALUES_MAX};
+    v.p.f.training[PEER]->layout = lay_large;
+    victim_offer(&v, change_payload_too_large, &v.p.f.coordinator_key);
+    CHECK_EQ(victim_declined(&v, 0, "bytes, and at most 805306368 travel"), 1);
+    CHECK_EQ(victim_poll(&v).declined, OMM_DECLINED_TRAFFIC);
+    victim_close(&v);
+}
+
 /* ---- one round, two offers ---- */
 
 static void change_deadline(omm_offer *o) {
@@ -692,6 +741,7 @@ int main(void) {
     plan_fails();
     does_not_know_declined();
     limits_of_its_owner();
+    more_than_it_can_keep();
     no_second_offer_for_a_round(false);
     no_second_offer_for_a_round(true);
     need_without_end();

@@ -198,14 +198,18 @@ int main(void) {
     peer_fill(&p, NULL);
     p.s.tokens = UINT32_MAX;
     peer_give(&p);
+    omm_key stranger;
+    omm_key_generate(&stranger); /* who is refused without a receipt */
+    peer_seal(&p, OMM_CONTEXT_SUBMISSION, &stranger);
+    peer_submit(&p);
     fed_run(&p.f);
     without_descriptors();
     pass();
     at_its_rate();
     CHECK(s_said.damaged == 0);
     CHECK_OK(omm_dir_walk(dir, list_file, NULL));
-    /* offer, master, adapter; submission, receipt and payload; one refused, with its receipt; the lines once */
-    CHECK_EQ(s_files.count, ROUNDS * 3 + ACCEPTED * 3 + 2 + 1);
+    /* offer, master, adapter; submission, receipt and payload; two refused, one with its receipt; the lines once */
+    CHECK_EQ(s_files.count, ROUNDS * 3 + ACCEPTED * 3 + 2 + 1 + 1);
     check_two(dir);
     check_many(dir);
     for (unsigned i = 0; i < s_files.count; i++)

@@ -111,6 +111,26 @@ static void a_dry_run(void) {
     peer_close(&p);
 }
 
+/* With everybody in quarantine no round opens, and with the first that is released one does. */
+static void nobody_is_left(void) {
+    peer p;
+    const fed_options o = quiet();
+    peer_open(&p, &o);
+    for (uint32_t i = 0; i < o.nodes; i++) {
+        CHECK_OK(quarantine(&p, i, true));
+        CHECK_OK(omm_coord_tick(&p.f.coord_deadline_ms, p.f.coord, p.f.now_ms));
+    }
+    p.f.now_ms += 10 * o.join_ms;
+    CHECK_OK(omm_coord_tick(&p.f.coord_deadline_ms, p.f.coord, p.f.now_ms));
+    CHECK_EQ(p.f.coord_deadline_ms, OMM_COORD_NEVER);
+    CHECK_EQ(status(&p).state, OMM_COORD_JOINING);
+    CHECK_OK(quarantine(&p, PEER, false));
+    peer_poll(&p);
+    while (status(&p).state != OMM_COORD_OPEN) CHECK(fed_step(&p.f));
+    CHECK_EQ(status(&p).selected, 1);
+    peer_close(&p);
+}
+
 /* ---- what is not taken ---- */
 
 static void check_not_taken(peer *p, bool again) {
@@ -225,6 +245,7 @@ int main(void) {
     for (int i = 0; i < 4; i++) no_round_waits(i & 1, i & 2);
     waits_for_the_released();
     a_dry_run();
+    nobody_is_left();
     for (int i = 0; i < 2; i++) {
         killed_in_between(i);
         disk_is_full(i);

@@ -59,6 +59,20 @@ static void act_junk_inside(peer *p) {
     peer_submit(p);
 }
 
+/* Of a newer program, well signed. */
+static void act_version(peer *p) {
+    omm_buf payload;
+    omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
+    omm_buf_clear(&p->envelope);
+    CHECK_OK(omm_submission_encode(&payload, &p->s));
+    CHECK(payload.data[0] == 0x08 && payload.data[1] == OMM_WIRE_VERSION);
+    payload.data[1]++;
+    CHECK_OK(omm_envelope_seal(&p->envelope, OMM_CONTEXT_SUBMISSION, omm_buf_view(&payload),
+                               &p->f.keys[PEER]));
+    omm_buf_fini(&payload);
+    peer_submit(p);
+}
+
 static void act_no_envelope(peer *p) {
     omm_buf_clear(&p->envelope);
     CHECK_OK(omm_buf_printf(&p->envelope, "no envelope at all"));
@@ -261,6 +275,7 @@ static const refusal s_cases[] = {
     {"stranger", act_stranger, OMM_ERR_REFUSED_KEY, false, false, true},
     {"context", act_context, OMM_ERR_REFUSED_CONTEXT, true, false, true},
     {"junk inside", act_junk_inside, OMM_ERR_REFUSED_FORMAT, true, false, true},
+    {"version", act_version, OMM_ERR_REFUSED_FORMAT, true, false, true},
     {"no envelope", act_no_envelope, OMM_ERR_REFUSED_FORMAT, false, false, true},
     {"run id", act_run_id, OMM_ERR_REFUSED_ROUND, true, false, true},
     {"round", act_round, OMM_ERR_REFUSED_ROUND, true, false, true},
@@ -697,6 +712,9 @@ static void wrong_chunks(void) {
     put.index = 1;
     peer_send(&p, &put); /* no such chunk */
     CHECK_EQ(p.last.kind, OMM_REPLY_REFUSED);
+    put.index = OMM_BLOB_CHUNKS_MAX - 1; /* far behind the manifest's list */
+    peer_send(&p, &put);
+    CHECK_EQ(p.last.reason, OMM_ERR_REFUSED_DIGEST);
     put.index = 0;
     put.data = omm_bytes_str("something else");
     peer_send(&p, &put); /* not its bytes */
@@ -721,7 +739,7 @@ static void wrong_chunks(void) {
     get.digest.b[0] ^= 1;
     peer_send(&p, &get);
     CHECK_EQ(p.last.reason, OMM_ERR_REFUSED_DIGEST);
-    CHECK_EQ(omm_coord_get_status(p.f.coord).refusals_total, 5);
+    CHECK_EQ(omm_coord_get_status(p.f.coord).refusals_total, 6);
     peer_close(&p);
 }
 

@@ -587,6 +587,10 @@ static void test_rollback(bool restart, bool is_killed, bool held_back) {
     o.join_ms = 1000;
     peer_open(&p, &o);
     fed *f = &p.f;
+    until_round(f, OMM_COORD_JOINING, 1);
+    CHECK_ERR(omm_coord_rollback(&next, &f->coord_deadline_ms, f->coord, f->now_ms, 1),
+              OMM_ERR_STATE);
+    CHECK(strstr(omm_err_sentence(), "round 1 is not over; accepted: start, or 0 to 0"));
     until_round(f, OMM_COORD_JOINING, 2);
     CHECK_ERR(omm_coord_rollback(&next, &f->coord_deadline_ms, f->coord, f->now_ms, 2),
               OMM_ERR_STATE);
@@ -734,7 +738,49 @@ static void test_damaged_rows(void) {
     }
 }
 
+/* Whoever drains it lets the open round end, and no other one opens, however many are ready for it. */
+static void test_drained(void) {
+    fed_options o = fed_options_default();
+    peer p;
+    o.rounds = 2;
+    peer_open(&p, &o);
+    until_round(&p.f, OMM_COORD_OPEN, 0);
+    omm_coord_drain(p.f.coord);
+    until_round(&p.f, OMM_COORD_JOINING, 1);
+    for (int i = 0; i < 200 && fed_step(&p.f); i++)
+        CHECK_EQ(omm_coord_get_status(p.f.coord).state, OMM_COORD_JOINING);
+    CHECK_EQ(omm_coord_get_status(p.f.coord).ready, o.nodes);
+    CHECK_EQ(p.f.coord_deadline_ms, OMM_COORD_NEVER);
+    peer_close(&p);
+}
+
+/* Bounds of a sum are powers of two, else they are none of what nodes were offered. */
+static void test_ranges(void) {
+    static const struct {
+        double value_max;
+        uint64_t weight_sum_max;
+        const char *says; /* NULL: it is good */
+    } cases[] = {{1, 1, NULL},
+                 {0x1p-16, (uint64_t)1 << 40, NULL},
+                 {0x1p15, 4096, NULL},
+                 {0x1p-17, 1, "value_max: 7.62939453125e-06"},
+                 {0x1p16, 1, "value_max: 65536"},
+                 {3, 1, "value_max: 3; accepted: powers of two, 2^-16 to 2^15"},
+                 {1, 3, "weight_sum_max: 3; accepted: powers of two up to 2^40"},
+                 {1, 0, "weight_sum_max: 0"},
+                 {1, (uint64_t)1 << 41, "weight_sum_max: 2199023255552"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        omm_fedavg_range range;
+        const omm_run_record run = {.value_max = cases[i].value_max,
+                                    .weight_sum_max = cases[i].weight_sum_max};
+        CHECK_EQ(coord_range(&range, &run), cases[i].says ? OMM_ERR_CONFIG : OMM_OK);
+        if (cases[i].says) CHECK(strstr(omm_err_sentence(), cases[i].says));
+    }
+}
+
 int main(void) {
+    test_drained();
+    test_ranges();
     test_evaluator_fails();
     test_payload_damaged();
     test_no_memory();

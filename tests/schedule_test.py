@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Rounds that begin by themselves, by the clock: with `every` each opens that long after the one before it, over a kill of the
-coordinator too; with `at` at its time of the day and `every` after it, the first one as well.  Neither opens early, and neither
-late where the round before it was over in time.  Beside them a run that over-selects: of two nodes it needs one, and asks both.
+coordinator too, also where a round has just been opened; with `at` at its time of the day and `every` after it, the first one as well.
+Neither opens early, and neither late where the round before it was over in time.  Beside them a run that over-selects: of two nodes it needs one, and asks both.
 
 usage: schedule_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
@@ -14,6 +14,7 @@ SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), live.program(sys.argv[2:
 SCENARIO = (SOURCE / "scenarios" / "processes.yaml").read_text()
 NODES = {"anna": "cafe-02", "bert": "studio-02"}
 EVERY_S, PART_S = 4, 5  # of the first schedule; of the second: it divides a day
+LONG_S = 10  # of the fourth: longer than a round and a start
 LATE_S = 2.5  # a busy machine; for which everything stood still, this test too, is known and comes on top
 standstills = []  # (begin, seconds) by the wall clock
 
@@ -34,7 +35,7 @@ def stood_still(begin, end):
 
 
 class Federation:
-    def __init__(self, folder, rounds, needs, **schedule):
+    def __init__(self, folder, rounds, needs, crash="", **schedule):
         folder.mkdir()
         self.folder, self.rounds, port = folder, rounds, live.free_port()
         public = live.keys(MESHMIND, folder, NODES)
@@ -45,7 +46,7 @@ class Federation:
         for name, client in NODES.items():
             live.write_node(folder, name, port, **live.trains(name, client, public), answer_ms=3000)
         self.started = time.time()
-        self.coordinator = live.start_service(MESHMIND, folder, "coordinator", "coordinator")
+        self.coordinator = live.start_service(MESHMIND, folder, "coordinator", "coordinator", **({"OMM_CRASH_AT": crash} if crash else {}))
         self.nodes = [live.start_service(MESHMIND, folder, "node", n) for n in NODES]
 
     def times(self, event):
@@ -97,7 +98,12 @@ with live.workplace("schedule") as FOLDER:
     first = Federation(FOLDER / "every", 3, "accept_min: 2", every=f"{EVERY_S}s")
     second = Federation(FOLDER / "at", 2, "accept_min: 2", every=f"{PART_S}s", at='"00:00"')
     third = Federation(FOLDER / "over", 1, "select: 1, join_ms: 3600000", over_select=2)
+    fourth = Federation(FOLDER / "killed", 2, "accept_min: 2", crash="after_offer", every=f"{LONG_S}s")
+    wait_for("a kill when a round has just been opened", lambda: fourth.coordinator.poll() is not None, logs=FOLDER / "killed")
+    fourth.kill_and_start()
     wait_for("the first round", lambda: first.times("round_published"), logs=FOLDER / "every")
     first.kill_and_start()
     over_select(third)
+    opened, _ = fourth.end()
+    check(opened[1] - opened[0] > LONG_S - 0.1, "killed when a round had just been opened: the next one after", opened[1] - opened[0])
     print("opened after", [f"{s:.1f}" for s in every(first)], "s; after their time", [f"{s:.1f}" for s in at(second)], "s")

@@ -103,6 +103,8 @@ static void stood_still_anywhere(void) {
 static struct {
     uint64_t now_ms, end_ms;
     uint64_t paused_ms; /* so long from the beginning it is no hour at which it may work */
+    uint64_t night_ms;  /* nor from then on for NIGHT_MS; 0: no such time comes */
+    bool saw_night;
     unsigned exact;     /* ends of waits, were they all as long as they are without chance */
     uint64_t stands_ms; /* so long it stands still, once, while it writes its notice */
     atomic_bool stop;
@@ -114,7 +116,9 @@ enum {
     WAITS = 7,
     IDLE_MS = 30000,
     STANDS_MS = 100000,
-    PAUSED_MS = 30000
+    PAUSED_MS = 30000,
+    DUSK_MS = 26000, /* surely in the middle of the last of the WAITS */
+    NIGHT_MS = 100000
 };
 
 static uint64_t attempts_now(void *ud) {
@@ -129,7 +133,25 @@ static uint64_t attempts_wall(void *ud) {
         s_attempts.now_ms += s_attempts.stands_ms;
         s_attempts.stands_ms = 0;
     }
-    return s_attempts.now_ms < BEGIN_MS + s_attempts.paused_ms ? SERVING_PAUSE_MS : SERVING_GO_MS;
+    const uint64_t dusk_ms = BEGIN_MS + s_attempts.night_ms;
+    const bool is_night = s_attempts.night_ms > 0 && s_attempts.now_ms >= dusk_ms &&
+                          s_attempts.now_ms < dusk_ms + NIGHT_MS;
+    return is_night || s_attempts.now_ms < BEGIN_MS + s_attempts.paused_ms ? SERVING_PAUSE_MS
+                                                                           : SERVING_GO_MS;
+}
+
+/* What its owner reads while it has nothing to do, and could do nothing. */
+static void look_at_night(void) {
+    char path[OMM_PATH_MAX];
+    json_t *root = NULL;
+    CHECK_OK(omm_path_join(path, serves.dir, OMM_NODE_STATUS_FILE));
+    CHECK_OK(omm_json_load(&root, path, 1 << 20));
+    CHECK(strcmp(json_string_value(json_object_get(root, "state")), "paused") == 0);
+    CHECK(strcmp(json_string_value(json_object_get(root, "detail")),
+                 "it is 13:00, outside of " SERVING_HOURS) == 0);
+    json_decref(root);
+    CHECK_EQ(serving_said(" paused "), 0); /* nothing that it wanted to do was put off yet */
+    s_attempts.saw_night = true;
 }
 
 static void attempts_sleep(void *ud, uint64_t ms) {
@@ -137,19 +159,26 @@ static void attempts_sleep(void *ud, uint64_t ms) {
     s_attempts.now_ms += ms;
     for (unsigned i = 1; i <= WAITS; i++)
         s_attempts.exact += s_attempts.now_ms == BEGIN_MS + (uint64_t)FIRST_MS * ((1u << i) - 1);
+    if (s_attempts.night_ms > 0 && !s_attempts.saw_night &&
+        s_attempts.now_ms > BEGIN_MS + s_attempts.night_ms + 2500)
+        look_at_night();
     if (s_attempts.now_ms > s_attempts.end_ms) atomic_store(&s_attempts.stop, true);
 }
 
 /* Every attempt fails at once, until half a minute after the last of the WAITS. */
-static void attempt(uint64_t stands_ms, uint64_t paused_ms) {
+static void attempt(uint64_t stands_ms, uint64_t paused_ms, uint64_t night_ms) {
     serving_open();
     s_attempts.now_ms = BEGIN_MS;
     s_attempts.exact = 0;
-    s_attempts.end_ms = BEGIN_MS + (FIRST_MS << WAITS) + IDLE_MS + stands_ms;
+    s_attempts.end_ms =
+        BEGIN_MS + (FIRST_MS << WAITS) + IDLE_MS + stands_ms + (night_ms > 0 ? NIGHT_MS : 0);
     s_attempts.stands_ms = stands_ms;
     s_attempts.paused_ms = paused_ms;
+    s_attempts.night_ms = night_ms;
+    s_attempts.saw_night = false;
     atomic_store(&s_attempts.stop, false);
-    if (paused_ms > 0) serves.options.guest = &serves.rules;
+    serves.rules.hours_text = SERVING_HOURS;
+    if (paused_ms > 0 || night_ms > 0) serves.options.guest = &serves.rules;
     serves.options.url = "tcp://127.0.0.1:1";
     serves.options.answer_ms = 0;
     serves.options.clock =
@@ -174,7 +203,7 @@ static unsigned long_silences(void) {
 /* After a coordinator's restart its nodes do not come back all at once: waits are longer by chance.  And in all that time
  * nothing large is held. */
 static void attempts(void) {
-    attempt(0, 0);
+    attempt(0, 0, 0);
     CHECK(s_attempts.exact < WAITS);
     CHECK(atomic_load(&serves.rests) > 1); /* the first is at the beginning */
     CHECK_EQ(serving_said(" stood_still "), 0);
@@ -184,7 +213,7 @@ static void attempts(void) {
 
 /* Whenever it stands still, between two waits too, that is said, and is not the coordinator's silence. */
 static void between_waits(void) {
-    attempt(STANDS_MS, 0);
+    attempt(STANDS_MS, 0, 0);
     CHECK_EQ(serving_said(" stood_still "), 1);
     CHECK(serving_said(" no_answer ") > 0);
     CHECK_EQ(long_silences(), 0);
@@ -193,11 +222,23 @@ static void between_waits(void) {
 
 /* A pause is none, however long. */
 static void after_a_pause(void) {
-    attempt(0, PAUSED_MS);
+    attempt(0, PAUSED_MS, 0);
     CHECK_EQ(serving_said(" paused "), 1);
     CHECK_EQ(serving_said(" resumed "), 1);
     CHECK(serving_said(" no_answer ") > 0);
     CHECK_EQ(serving_said(" stood_still "), 0);
+    serving_close();
+}
+
+/* Its hours end while it waits: its owner reads that, not that it waits; and what passes until they come again is no silence of
+ * the coordinator, which nobody asked. */
+static void outside_of_its_hours(void) {
+    attempt(0, 0, DUSK_MS);
+    CHECK(s_attempts.saw_night);
+    CHECK_EQ(serving_said(" paused "), 1);
+    CHECK_EQ(serving_said(" resumed "), 1);
+    CHECK(serving_said(" no_answer ") > 0);
+    CHECK_EQ(long_silences(), 0);
     serving_close();
 }
 
@@ -364,6 +405,7 @@ int main(void) {
     attempts();
     between_waits();
     after_a_pause();
+    outside_of_its_hours();
     stopped();
     sync_failed();
     no_room_for_the_submission();

@@ -18,8 +18,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define OMM_COORD_CTL_LINE_MAX 256u /* of a request, its newline included */
-#define OMM_COORD_CTL_ANSWER_MAX ((size_t)64 << 10)
+#define OMM_COORD_CTL_LINE_MAX 256u                  /* of a request, its newline included */
+#define OMM_COORD_CTL_ANSWER_MAX ((size_t)128 << 10) /* passes a socket at once */
 
 /* XX(name, argument, "" or [may be left out], what it does): what a coordinator understands.  Arguments are as the command line has
  * them; over the socket they are "COUNT HOURS" or "COUNT HOURS LABEL" (invite), "NODE\tREASON" (revoke) and

@@ -44,7 +44,8 @@ OMM_CHECKED omm_err omm_coord_invitations(omm_buf *out, omm_coord *coord);
  * run is closed), CONFIG (the reason is not accepted), IO, NOMEM. */
 OMM_CHECKED omm_err omm_coord_revoke(uint64_t *next_deadline_ms, omm_coord *coord, uint64_t now_ms,
                                      size_t node, const char *reason);
-/* One line each: id, name, state, how it came in, verdicts. */
+/* One line each: id, name, state, how it came in, verdicts.  Of many as many as `out` has room for, and how many more there are:
+ * that list is never refused for being long. */
 OMM_CHECKED omm_err omm_coord_nodes(omm_buf *out, const omm_coord *coord);
 /* What let in run->nodes[node], who was not on the list: "invitation ...", "work ..."; borrowed.  NULL: it was on it. */
 const char *omm_coord_joined_by(const omm_coord *coord, size_t node);

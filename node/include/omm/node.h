@@ -35,13 +35,17 @@
 
 typedef struct omm_node omm_node;
 
+/* What an adapter leaves behind of a round is one value of the node's database, and SQLite holds at most 10^9 bytes in one. */
+#define OMM_NODE_ADAPTER_VALUES_MAX 240000000u
+
 /* What the owner of the machine agreed to; an offer beyond it is declined. */
 typedef struct omm_node_limits {
     uint32_t rank_max;
     uint32_t steps_max;          /* asked from training->plan */
     uint64_t tokens_max;         /* trained in one round: time */
     uint64_t pass_tokens_max;    /* in one forward and backward pass: memory */
-    uint64_t adapter_values_max; /* 4 bytes each, a handful of copies */
+    uint64_t adapter_values_max; /* 4 bytes each, a handful of copies; at most
+                                    OMM_NODE_ADAPTER_VALUES_MAX are taken */
     uint64_t download_bytes_max; /* of one global adapter */
     uint64_t upload_bytes_max;   /* of one payload */
     uint32_t work_bits_max;      /* of a proof of work, to be let in; 0: none is done */
