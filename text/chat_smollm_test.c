@@ -288,6 +288,8 @@ static void test_python(void) {
                  {"[\"\\\\ \\n\\r\\t\\u0001\\u007f\"]", "['\\\\ \\n\\r\\t\\x01\\x7f']"},
                  {"[\"\\u00e9\\u00a0\\u00ad\\u200b\\u3000\\ufeff\\u20ac\\ud83d\\ude00\"]",
                   "['\xc3\xa9\\xa0\\xad\\u200b\\u3000\\ufeff\xe2\x82\xac\xf0\x9f\x98\x80']"},
+                 {"[\"\\u061c\\u180e\\ufffb\\udb40\\udc67\\udbff\\udffd\"]",
+                  "['\\u061c\\u180e\\ufffb\\U000e0067\\U0010fffd']"},
                  {"{\"b\": {\"a\": [1, \"x\"]}, \"a\": 2}", "{'b': {'a': [1, 'x']}, 'a': 2}"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         json_t *value = json_loads(cases[i].json, 0, NULL);
