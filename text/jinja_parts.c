@@ -199,9 +199,9 @@ static omm_err find_end(omm_bytes *inside, reader *r, const char *mark) {
 /* Binds less than + and ~ do: what stands beside it is no operand of a sum.  1if is a number and
  * such a word. */
 static bool is_weak(omm_bytes token) {
-    static const char *const words[] = {"if", "else", "and", "or", "not", "in", "is"};
+    static const char *const words[] = {"if", "and", "or", "not", "in", "is"}; /* else has an if */
     const uint8_t c = token.data[0];
-    if (is_one_of(c, "<>=!,") || is_unclear(c)) return true;
+    if (is_one_of(c, "<>=,") || is_unclear(c)) return true;
     for (size_t i = 1; i < token.size && c >= '0' && c <= '9'; i++)
         if (token.data[i] < '0' || token.data[i] > '9') return true;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)

@@ -62,7 +62,7 @@ static uint8_t peek(const reader *r) {
 }
 
 static bool take(reader *r, char c) {
-    if (r->text[r->at] != c || c == '\0') return false;
+    if (r->text[r->at] != c) return false;
     r->at++;
     return true;
 }
