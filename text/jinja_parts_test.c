@@ -59,6 +59,22 @@ static void test_space(void) {
     reads("\r\n  {% if x %}\r\n{% endif %}", "T(\n)B(if x)B(endif)");
 }
 
+/* White space is Python's, so Unicode's. */
+static void test_wide_space(void) {
+    reads("a\xc2\xa0{{- x }}", "T(a)O(x)");
+    reads("{{ x -}}\xe3\x80\x80 b", "O(x)T(b)");
+    reads("{% if x -%}\x1c b", "B(if x)T(b)");
+    reads("{% if x -%}\xe2\x80\xa8", "B(if x)");
+    reads("\n\xc2\xa0 {% if x %}", "T(\n)B(if x)");
+    reads("\xc2\xa0{% if x %}", "B(if x)");
+    reads("{{ x }}\xc2\xa0{% if x %}", "O(x)T(\xc2\xa0)B(if x)");
+    reads("a\xe2\x80\xa8{% if x %}", "T(a\xe2\x80\xa8)B(if x)"); /* that ends no line here */
+    reads("{% if x %}\n\xc2\xa0{% if x %}", "B(if x)B(if x)");
+    reads("\xc2\xa0{{ x }}\xc2\xa0", "T(\xc2\xa0)O(x)T(\xc2\xa0)");
+    reads("{{ x -}} \xc3\xa9\xe2\x80\x8b {{- x }}", "O(x)T(\xc3\xa9\xe2\x80\x8b)O(x)");
+    reads("\xa0{{- x -}}\x85", "T(\xa0)O(x)T(\x85)"); /* bytes that are no character */
+}
+
 static void test_comments(void) {
     reads("a {# it's -#} b {#- {{ 'x' }} #}\n c", "T(a b c)");
     reads("a\n  {# \" #}\n  b", "T(a\n  b)");
@@ -174,11 +190,6 @@ static void test_unreadable(void) {
     reads("{% if b) %}", "");
     reads("{% if b ] %}", "");
     reads("{% if b) or (c %}", "");
-    reads("a\xc2\xa0{{- x }}", "");
-    reads("{{ x -}}\xe3\x80\x80 b", "");
-    reads("{% if x -%}\x1c b", "");
-    reads("\n\xc2\xa0 {% if x %}", "");
-    reads("\xc2\xa0{{ x }}\xc2\xa0", "T(\xc2\xa0)O(x)T(\xc2\xa0)");
     omm_buf out;
     omm_buf_init(&out, 64);
     write_parts(&out, "a\0b{{ '\0' }}{{ \0 }}", 19, false);
@@ -282,6 +293,7 @@ static void test_literal(void) {
 
 int main(void) {
     test_space();
+    test_wide_space();
     test_comments();
     test_outputs();
     test_spelling();
