@@ -104,13 +104,32 @@ static void test_more(void) {
                   "b A\xca\xb0"
                   "B",
                   "4 4 4 4 1"},
-                 {"gpt-4o", "!\r\n/!/a'd", "4 2 3"}};
+                 {"gpt-4o", "!\r\n/!/a'd", "4 2 3"},
+                 {"bloom",
+                  "a\xe3\x80\x81"
+                  "b\xe0\xa5\xa4"
+                  "c\xe2\x80\xa6"
+                  "d\xe3\x80\x82"
+                  "e",
+                  "1 3 1 3 1 3 1 3 1"}};
+    static const struct {
+        size_t spaces; /* in front of one letter */
+        const char *sizes;
+    } runs[] = {{1027, "512 512 2 2"}, {518, "512 4 1 2"}, {262, "256 4 1 2"}, {134, "128 4 1 2"},
+                {70, "64 4 1 2"},      {38, "32 4 1 2"},   {22, "16 4 1 2"},   {14, "8 4 1 2"}};
+    pretoken p;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        pretoken p;
         CHECK_OK(pretoken_open(&p, omm_bytes_str(cases[i].pre)));
         check_pieces(&p, omm_bytes_str(cases[i].text), i, cases[i].sizes);
         pretoken_close(&p);
     }
+    CHECK_OK(pretoken_open(&p, omm_bytes_str("jais-2")));
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        char text[1100];
+        snprintf(text, sizeof text, "%*s", (int)runs[i].spaces + 1, "a");
+        check_pieces(&p, omm_bytes_str(text), i, runs[i].sizes);
+    }
+    pretoken_close(&p);
 }
 
 /* Where a text is cut that has this character, in characters. */
@@ -219,6 +238,19 @@ static void test_names(void) {
         CHECK(p.adds_bos == later[i].adds_bos && p.whole_words == later[i].whole_words);
         pretoken_close(&p);
     }
+    static const struct {
+        const char *name;
+        bool characters, marks, lines;
+    } merged[] = {{"gemma4", true, true, true},
+                  {"sarvam-moe", true, true, false},
+                  {"whitespace", true, false, false},
+                  {"gpt-2", false, false, false}};
+    for (size_t i = 0; i < sizeof merged / sizeof merged[0]; i++) {
+        CHECK_OK(pretoken_open(&p, omm_bytes_str(merged[i].name)));
+        CHECK(p.characters == merged[i].characters && p.marks == merged[i].marks &&
+              p.whole_lines == merged[i].lines);
+        pretoken_close(&p);
+    }
     CHECK_ERR(pretoken_open(&p, omm_bytes_str("gpt-4711")), OMM_ERR_UNSUPPORTED);
     CHECK(strstr(omm_err_sentence(), "'gpt-4711' is not known; known are: ") != NULL);
     CHECK(strstr(omm_err_sentence(), "starcoder") != NULL);
@@ -285,7 +317,7 @@ static void test_linear(void) {
                                         "\xe0\xb9\x84",
                                         "A\xcc\x81",
                                         "\x01"};
-    static const char *const ends[] = {"", "a", "\n", "!"};
+    static const char *const ends[] = {"", "a", "\n", "!", "1"};
     for (size_t f = 0; f < pretoken_family_count; f++) {
         pretoken p;
         const char *name = pretoken_families[f].names + 1;
