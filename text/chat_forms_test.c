@@ -172,15 +172,20 @@
     "{%- if tools %}{%- for tool in tools %}{%- set " NS " = " NS " + '\\n' + (tool | tojson) %}"  \
     "{%- endfor %}{%- set " NS " = " NS " + tools_system_message_suffix %}{%- else %}"             \
     "{%- set " NS " = '' %}{%- endif %}"
-#define GRANITE_4_SYSTEM                                                                           \
-    "{%- if messages[0].role == 'system' %}{%- set ns.system_message = messages[0].content %}"     \
+#define GRANITE_4_BESIDE                                                                           \
     "{%- if tools and documents %}{%- set ns.system_message = ns.system_message + '\\n\\n' + " NS  \
     " + '\\n\\n' + ns.documents_system_message %}{%- elif tools %}"                                \
     "{%- set ns.system_message = ns.system_message + '\\n\\n' + " NS " %}"                         \
-    "{%- elif documents %}{{- 2 }}{%- endif %}{%- else %}{%- if tools and documents %}"            \
+    "{%- elif documents %}{{- 2 }}{%- endif %}"
+#define GRANITE_4_ALONE                                                                            \
+    "{%- if tools and documents %}"                                                                \
     "{%- set ns.system_message = " NS " + '\\n\\n' + ns.documents_system_message %}"               \
     "{%- elif tools %}{%- set ns.system_message = " NS " %}{%- elif documents %}{{- 4 }}"          \
-    "{%- endif %}{%- endif %}"
+    "{%- endif %}"
+#define GRANITE_4_SYSTEM_OF(beside, alone)                                                         \
+    "{%- if messages[0].role == 'system' %}{%- set ns.system_message = messages[0].content "       \
+    "%}" beside "{%- else %}" alone "{%- endif %}"
+#define GRANITE_4_SYSTEM GRANITE_4_SYSTEM_OF(GRANITE_4_BESIDE, GRANITE_4_ALONE)
 #define GRANITE_4_TURN                                                                             \
     "{%- if ns.system_message %}{{- '<|start_of_role|>system<|end_of_role|>' + "                   \
     "ns.system_message + " GRANITE_END " }}"
@@ -310,6 +315,9 @@ static void test_mistral(void) {
     IS_LEFT(TEKKEN, ARGS_OF(ARGS_TOOLS("tools_definition"), ARGS_SAFE, ARGS_INLINE "{{- 'x' }}"));
     IS_LEFT(TEKKEN, ARGS_OF("", ARGS_CALLS, ARGS_RESULT));
     IS_LEFT(TEKKEN, ARGS_OF(ARGS_TOOLS("tools_definition"), ARGS_SAFE, "{{- 'x' }}" ARGS_INLINE));
+    IS_LEFT(TEKKEN, ARGS_OF(ARGS_TOOLS("tools_definition"), ARGS_SAFE, ARGS_INLINE "{{- x }}"));
+    IS_LEFT(TEKKEN, ARGS_OF(ARGS_TOOLS("tools_definition"), ARGS_SAFE, ARGS_RESULT "{{- x }}"));
+    IS_LEFT(SPM, V3_OF(V3_TOOLS(" "), V3_CALLS(" "), V3_RESULT(" ") "{{- x }}"));
     /* the last of other messages than the user's */
     IS_LEFT(SPM, "{%- set user_messages = messages %}" LOOP IF_USER V3_TOOLS(" ") V3_SAYS(" ")
                      V3_CALLS(" ") V3_ANSWER V3_RESULT(" ") ENDS);
@@ -360,6 +368,10 @@ static void test_granite(void) {
     /* each of what is Granite 4's */
     IS_LEFT(GRANITE, GRANITE_4_SETS GRANITE_4_LISTS GRANITE_4_TURN "{%- endif %}" GRANITE_4_LOOP);
     IS_LEFT(GRANITE, GRANITE_4_SETS GRANITE_4_LISTS GRANITE_4_SYSTEM GRANITE_4_LOOP);
+    IS_LEFT(GRANITE, GRANITE_4_SETS GRANITE_4_LISTS GRANITE_4_SYSTEM_OF("", GRANITE_4_ALONE)
+                         GRANITE_4_TURN "{%- endif %}" GRANITE_4_LOOP);
+    IS_LEFT(GRANITE, GRANITE_4_SETS GRANITE_4_LISTS GRANITE_4_SYSTEM_OF(GRANITE_4_BESIDE, "")
+                         GRANITE_4_TURN "{%- endif %}" GRANITE_4_LOOP);
     IS_LEFT(GRANITE, GRANITE_4_SETS GRANITE_4_LISTS GRANITE_4_SYSTEM GRANITE_4_TURN
             "{%- endif %}" GRANITE_LOOP GRANITE_4_CALLS);
     IS_LEFT(GRANITE, GRANITE_4_SETS GRANITE_4_LISTS GRANITE_4_SYSTEM GRANITE_4_TURN

@@ -98,6 +98,7 @@ static void test_more(void) {
     } cases[] = {{"gpt-2", "a's't're've'm'll'd'D", "1 2 2 3 3 2 3 2 1 1"},
                  {"qwen2", "a's'T're'VE'm'lL'd", "1 2 2 3 3 2 3 2"},
                  {"qwen2", "!\r\n!\ra b", "3 2 1 2"},
+                 {"qwen2", "b\ra", "1 1 1"},
                  {"gpt-4o",
                   "\xca\xb0"
                   "Ab a\xca\xb0 \xc7\x85"
