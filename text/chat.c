@@ -226,10 +226,14 @@ omm_bytes chat_strip_end(omm_bytes text) {
     return text;
 }
 
-omm_bytes chat_strip(omm_bytes text) {
+omm_bytes chat_strip_begin(omm_bytes text) {
     for (size_t size; (size = space_size(text)) > 0;)
         text = omm_bytes_of(text.data + size, text.size - size);
-    return chat_strip_end(text);
+    return text;
+}
+
+omm_bytes chat_strip(omm_bytes text) {
+    return chat_strip_end(chat_strip_begin(text));
 }
 
 /* The text ends inside a character: SentencePiece would take the bytes behind it as its rest. */

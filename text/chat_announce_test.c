@@ -307,6 +307,7 @@ static const struct {
     {"{%- if x %}" IN_LOOP("loop.first and turn.role != 'system'", KIND) "{%- endif %}", ""},
     {IN_LOOP("loop.last and messages[0].role != 'system'", KIND), ""},
     {IN_LOOP("loop.first and x.role != 'system'", KIND), ""},
+    {IN_LOOP("loop.first and turn.role != 'system'", KIND "{{ x }}"), ""},
     {"{% for turn in messages %}{{ x }}{% if loop.first and turn.role != 'system' %}" KIND
      "{% endif %}{% endfor %}",
      ""},
@@ -446,6 +447,15 @@ static void test_limits(void) {
                  8192 - 30 + more, "", TURNS);
         omm_tokenizer *t = open_with(text, 0, false);
         CHECK_EQ(omm_chat_default_system(t).size, more ? 0 : 8192 - 30);
+        omm_tokenizer_close(t);
+    }
+    for (int more = 0; more < 2; more++) { /* and what stands in its place */
+        const char *own = OWN, *at = strstr(own, "Be of help.");
+        CHECK(at != NULL);
+        snprintf(text, sizeof text, "%.*s%*s%s", (int)(at - own), own, 8192 + more, "",
+                 at + strlen("Be of help."));
+        omm_tokenizer *t = open_with(text, 0, false);
+        CHECK_EQ(omm_chat_announces(t), !more);
         omm_tokenizer_close(t);
     }
 }

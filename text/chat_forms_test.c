@@ -140,6 +140,14 @@
     "{%- for message in loop_messages %}{{- '<|start_of_role|>' + message['role'] + "              \
     "'<|end_of_role|>' + message['content'] + " GRANITE_END " }}{%- endfor %}"
 #define GRANITE_31 GRANITE_SYSTEM("tools") GRANITE_TURN GRANITE_TOOLS("tools", "tools") GRANITE_LOOP
+#define GRANITE_31_ELSE(more)                                                                      \
+    "{%- if messages[0]['role'] == 'system' %}{%- set system_message = messages[0]['content'] %}"  \
+    "{%- set loop_messages = messages[1:] %}{%- else %}"                                           \
+    "{%- set system_message = strftime_now('%B %d, %Y') + '.\nYou are G.' %}"                      \
+    "{%- if tools %}{%- set system_message = system_message + \" Don't.\" %}"                      \
+    "{%- else %}{%- set system_message = system_message + ' You help.' %}" more                    \
+    "{%- endif %}{%- set loop_messages = messages %}{%- endif %}" GRANITE_TURN GRANITE_TOOLS(      \
+        "tools", "tools") GRANITE_LOOP
 #define GRANITE_33                                                                                 \
     "{%- if tools and not available_tools %}{%- set available_tools = tools %}{%- endif "          \
     "%}" GRANITE_SYSTEM("available_tools")                                                         \
@@ -164,15 +172,20 @@
     "{%- if tools %}{%- for tool in tools %}{%- set " NS " = " NS " + '\\n' + (tool | tojson) %}"  \
     "{%- endfor %}{%- set " NS " = " NS " + tools_system_message_suffix %}{%- else %}"             \
     "{%- set " NS " = '' %}{%- endif %}"
-#define GRANITE_4_SYSTEM                                                                           \
-    "{%- if messages[0].role == 'system' %}{%- set ns.system_message = messages[0].content %}"     \
+#define GRANITE_4_BESIDE                                                                           \
     "{%- if tools and documents %}{%- set ns.system_message = ns.system_message + '\\n\\n' + " NS  \
     " + '\\n\\n' + ns.documents_system_message %}{%- elif tools %}"                                \
     "{%- set ns.system_message = ns.system_message + '\\n\\n' + " NS " %}"                         \
-    "{%- elif documents %}{{- 2 }}{%- endif %}{%- else %}{%- if tools and documents %}"            \
+    "{%- elif documents %}{{- 2 }}{%- endif %}"
+#define GRANITE_4_ALONE                                                                            \
+    "{%- if tools and documents %}"                                                                \
     "{%- set ns.system_message = " NS " + '\\n\\n' + ns.documents_system_message %}"               \
     "{%- elif tools %}{%- set ns.system_message = " NS " %}{%- elif documents %}{{- 4 }}"          \
-    "{%- endif %}{%- endif %}"
+    "{%- endif %}"
+#define GRANITE_4_SYSTEM_OF(beside, alone)                                                         \
+    "{%- if messages[0].role == 'system' %}{%- set ns.system_message = messages[0].content "       \
+    "%}" beside "{%- else %}" alone "{%- endif %}"
+#define GRANITE_4_SYSTEM GRANITE_4_SYSTEM_OF(GRANITE_4_BESIDE, GRANITE_4_ALONE)
 #define GRANITE_4_TURN                                                                             \
     "{%- if ns.system_message %}{{- '<|start_of_role|>system<|end_of_role|>' + "                   \
     "ns.system_message + " GRANITE_END " }}"
@@ -184,6 +197,15 @@
     "{{- tool_call.name }}{{- '\", \"arguments\": ' }}"                                            \
     "{%- if tool_call.arguments is string %}{{- tool_call.arguments }}{%- else %}"                 \
     "{{- tool_call.arguments | tojson }}{%- endif %}{{- '}\\n</tool_call>' }}{%- endfor %}"
+#define GRANITE_4_RESULTS                                                                          \
+    "{%- for message in messages %}{%- if message.role != 'tool' %}"                               \
+    "{{- '<|start_of_role|>' + message.role + '<|end_of_role|>' + content.val + " GRANITE_END      \
+    " }}{%- else %}"                                                                               \
+    "{%- if loop.first or (messages[loop.index0 - 1].role != 'tool') %}"                           \
+    "{{- '<|start_of_role|>user<|end_of_role|>' }}{%- endif %}{{- '\\n<tool_response>\\n' }}"      \
+    "{{- content.val }}{{- '\\n</tool_response>' }}"                                               \
+    "{%- if loop.last or (messages[loop.index0 + 1].role != 'tool') %}{{- " GRANITE_END " }}"      \
+    "{%- endif %}{%- endif %}{%- endfor %}"
 #define GRANITE_4_LOOP                                                                             \
     "{%- for message in messages %}{%- if message.role == 'user' %}"                               \
     "{{- '<|start_of_role|>' + message.role + '<|end_of_role|>' + content.val + " GRANITE_END      \
@@ -292,6 +314,25 @@ static void test_mistral(void) {
     IS_LEFT(TEKKEN, ARGS_OF(ARGS_TOOLS("tools_description"), ARGS_CALLS "{{- 'x' }}", ARGS_RESULT));
     IS_LEFT(TEKKEN, ARGS_OF(ARGS_TOOLS("tools_definition"), ARGS_SAFE, ARGS_INLINE "{{- 'x' }}"));
     IS_LEFT(TEKKEN, ARGS_OF("", ARGS_CALLS, ARGS_RESULT));
+    IS_LEFT(TEKKEN, ARGS_OF(ARGS_TOOLS("tools_definition"), ARGS_SAFE, "{{- 'x' }}" ARGS_INLINE));
+    IS_LEFT(TEKKEN, ARGS_OF(ARGS_TOOLS("tools_definition"), ARGS_SAFE, ARGS_INLINE "{{- x }}"));
+    IS_LEFT(TEKKEN, ARGS_OF(ARGS_TOOLS("tools_definition"), ARGS_SAFE, ARGS_RESULT "{{- x }}"));
+    IS_LEFT(SPM, V3_OF(V3_TOOLS(" "), V3_CALLS(" "), V3_RESULT(" ") "{{- x }}"));
+    /* the last of other messages than the user's */
+    IS_LEFT(SPM, "{%- set user_messages = messages %}" LOOP IF_USER V3_TOOLS(" ") V3_SAYS(" ")
+                     V3_CALLS(" ") V3_ANSWER V3_RESULT(" ") ENDS);
+    IS_LEFT(TEKKEN, "{%- set user_messages = messages %}" LOOP IF_USER V3_TOOLS("") V3_SAYS("")
+                        V3_CALLS("") V3_ANSWER V3_RESULT("") ENDS);
+    IS_LEFT(TEKKEN, "{%- set user_messages = messages %}" SYSTEM_PROMPT LOOP IF_USER IDS_TOOLS
+                        V7_SAYS IDS_CALLS IDS_RESULT ENDS);
+    /* more in the loop than the choice */
+    IS_LEFT(TEKKEN, MISTRAL_START SYSTEM_PROMPT ARGS_TOOLS("tools_description")
+                        LOOP IF_USER V7_SAYS ARGS_CALLS ARGS_RESULT
+            "{%- else %}{{- raise_exception('Who?') }}{%- endif %}{{- 'x' }}"
+            "{%- endfor %}");
+    IS_LEFT(SPM, V3_OF(V3_TOOLS(" "), V3_CALLS(" "),
+                       IF_RESULT CONTENT "{{- 'x' }}{{- '[TOOL_RESULTS] {\"content\": ' + "
+                                         "content|string + \", \" }}"));
 }
 
 static void check_system(const char *jinja, const char *system, const char *announcing) {
@@ -320,6 +361,25 @@ static void test_granite(void) {
     IS_LEFT(GRANITE, GRANITE_4_LISTS GRANITE_4_SYSTEM GRANITE_4_TURN "{%- endif %}" GRANITE_4_LOOP);
     IS_LEFT(GRANITE, GRANITE_4_SETS GRANITE_4_SYSTEM GRANITE_4_TURN "{%- endif %}" GRANITE_4_LOOP);
     check_system("{%- if x %}" GRANITE_31 "{%- endif %}", "", "");
+    /* no text of a branch that says more, and of the other none then */
+    check_system(GRANITE_31_ELSE("{{- 'x' }}"), "", "");
+    IS_LEFT(GRANITE, GRANITE_31_ELSE("{{- 'x' }}"));
+    check_system(GRANITE_31_ELSE(""), "You are G. You help.", "You are G. Don't.");
+    /* each of what is Granite 4's */
+    IS_LEFT(GRANITE, GRANITE_4_SETS GRANITE_4_LISTS GRANITE_4_TURN "{%- endif %}" GRANITE_4_LOOP);
+    IS_LEFT(GRANITE, GRANITE_4_SETS GRANITE_4_LISTS GRANITE_4_SYSTEM GRANITE_4_LOOP);
+    IS_LEFT(GRANITE, GRANITE_4_SETS GRANITE_4_LISTS GRANITE_4_SYSTEM_OF("", GRANITE_4_ALONE)
+                         GRANITE_4_TURN "{%- endif %}" GRANITE_4_LOOP);
+    IS_LEFT(GRANITE, GRANITE_4_SETS GRANITE_4_LISTS GRANITE_4_SYSTEM_OF(GRANITE_4_BESIDE, "")
+                         GRANITE_4_TURN "{%- endif %}" GRANITE_4_LOOP);
+    IS_LEFT(GRANITE, GRANITE_4_SETS GRANITE_4_LISTS GRANITE_4_SYSTEM GRANITE_4_TURN
+            "{%- endif %}" GRANITE_LOOP GRANITE_4_CALLS);
+    IS_LEFT(GRANITE, GRANITE_4_SETS GRANITE_4_LISTS GRANITE_4_SYSTEM GRANITE_4_TURN
+            "{%- endif %}" GRANITE_4_RESULTS);
+    IS_LEFT(GRANITE,
+            "{%- set tools_system_message_prefix = '<|x|><tools>' %}"
+            "{%- set tools_system_message_suffix = '</tools>' %}" GRANITE_4_LISTS GRANITE_4_SYSTEM
+                GRANITE_4_TURN "{%- endif %}" GRANITE_4_LOOP);
 }
 
 static void test_phi(void) {
@@ -445,6 +505,13 @@ static void test_mistral_conversations(void) {
         NULL,
         "<s>[INST]Hi[/INST][TOOL_CALLS]now[ARGS]{}</s>[TOOL_RESULTS][TOOL_CONTENT]x"
         "[/TOOL_RESULTS]");
+    /* and one who says nothing else */
+    renders(TEKKEN, TEKKEN_WHOLE,
+            "[" SAYS("user", "Hi") ", " SAYS("user", "Hi") ", " SAYS("user", "Hi") ", " SAYS(
+                "user", "Hi") "]",
+            "[" NOW "]",
+            "<s>" NOW_TOLD "[INST]Hi[/INST]" NOW_TOLD "[INST]Hi[/INST]" NOW_TOLD
+            "[INST]Hi[/INST]" NOW_TOLD "[INST]Hi[/INST]");
     /* nobody is a user: there is no place */
     renders(TEKKEN, IDS_WHOLE, "[" SAYS("system", "S") "]", "[" NOW "]",
             "<s>[SYSTEM_PROMPT]S[/SYSTEM_PROMPT]");

@@ -93,7 +93,8 @@ static inline bool chat_is_space(uint8_t c) {
 /* chat.c: without white space around it; ASCII's, and Python's, which templates trim contents of */
 omm_bytes chat_trim(omm_bytes text);
 omm_bytes chat_strip(omm_bytes text);
-omm_bytes chat_strip_end(omm_bytes text); /* the latter, at its end alone */
+omm_bytes chat_strip_begin(omm_bytes text); /* the latter, at its beginning alone, or at its end */
+omm_bytes chat_strip_end(omm_bytes text);
 
 /* Where `wanted` begins in it; NULL: nowhere. */
 static inline const uint8_t *chat_find(omm_bytes text, const char *wanted) {

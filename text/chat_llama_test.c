@@ -130,7 +130,17 @@ static const struct {
      true},
     {START DATE ENVIRONMENT TOLD TURNS(CALL, RESULT), NULL, true, true},
     {ENVIRONMENT START TOLD TURNS(CALL, RESULT), HEAD_TEXT, true, true},
+    {"{%- if x %}" START ENVIRONMENT TOLD "{%- endif %}" TURNS(CALL, RESULT), NULL, true, true},
+    {TOLD_AS(IF_IN_SYSTEM "{{- '<|x|> \"parameters\"\\n\\n' }}" LIST SYSTEM), NULL, true, true},
+    /* several calls that are written, too */
+    {START TOLD "{%- for message in messages %}{%- if 'tool_calls' in message %}"
+                "{%- if not message.tool_calls|length == 1 %}{{- 'x' }}{%- endif %}"
+                "{%- set tool_call = message.tool_calls[0].function %}" HEADER("assistant") CALL
+     "{%- endif %}{%- endfor %}",
+     NULL, false, false},
     /* results as they are, or with more beside them */
+    {START ENVIRONMENT TOLD TURNS(CALL, RESULT "{{- x }}"), "Shell: python\n" HEAD_TEXT, true,
+     false},
     {START ENVIRONMENT TOLD TURNS(CALL, "{%- if message.content is mapping %}"
                                         "{{- message.content | tojson }}{%- else %}"
                                         "{{- message.content }}{%- endif %}{{- '<|eot_id|>' }}"),

@@ -116,6 +116,13 @@ static const published s_texts[] = {
                "{{ '<|end|>\\n' }}{% endfor %}{{ '<|assistant|>\\n' if add_generation_prompt else "
                "eos_token }}"},
      false},
+    {"Phi-3 small in double quotes",
+     OMM_CHAT_PHI3,
+     {.marks = {PHI_MARKS},
+      .jinja =
+          "{% for turn in messages %}{{ \"<|\" + turn.role + \"|>\" ~ \"\\n\" + turn.content + "
+          "\"<|end|>\" }}{% endfor %}{{ \"<|assistant|>\" }}"},
+     false},
     {"Phi-3.5: a system turn if there is any",
      OMM_CHAT_PHI3,
      {.spm = true,
@@ -173,6 +180,12 @@ static const published s_texts[] = {
       .jinja = "{% for section in messages %}{{ '<|' + section['role'] + '|>\\n' + "
                "section['content'] + eos_token }}"
                "{{ '\\n' }}{% endfor %}{{ '<|assistant|>\\n' if add_generation_prompt else '' }}"},
+     false},
+    {"Zephyr: the end token as its text",
+     OMM_CHAT_ZEPHYR,
+     {.spm = true,
+      .jinja = "{% for section in messages %}{{ '<|' + section.role + '|>\\n' + section.content + "
+               "'</s>\\n' }}{% endfor %}{{ '<|assistant|>\\n' }}"},
      false},
     {"Llama 2",
      OMM_CHAT_LLAMA2,
@@ -254,6 +267,23 @@ static const published s_texts[] = {
                "'<|assistant|>' }}\n"
                "{{ turn.content }}{% endfor %}<|assistant|>{{ eos_token if done }}"},
      true},
+    {"GLM-4's begin in front of Zephyr's turns",
+     OMM_CHAT_CHATML_TEXT,
+     {.jinja = "[gMASK]<sop>" IN_TURN("{{ '<|user|>\\n' + turn.content + eos_token }}", ANSWERS)},
+     true},
+    {"the same in front of Tulu's",
+     OMM_CHAT_CHATML_TEXT,
+     {.jinja = "[gMASK]<sop>" IN_TURN(ASKS, ANSWERS)},
+     true},
+    {"Zephyr's turns that may have an image",
+     OMM_CHAT_CHATML_TEXT,
+     {.jinja = IN_TURN("{{ '<|user|>\\n' + turn.content + eos_token }}<|begin_of_image|>",
+                       "{{ '<|assistant|>\\n' + turn.content + '\\n' }}")},
+     true},
+    {"Tulu's turns beside a mark of Phi's",
+     OMM_CHAT_CHATML_TEXT,
+     {.jinja = IN_TURN(ASKS, ANSWERS) "{{ '\\n<|end|>' if done }}"},
+     true},
     {"SmolVLM: ChatML's first mark, another end",
      OMM_CHAT_CHATML,
      {.marks = {CHATML_MARKS},
@@ -275,6 +305,14 @@ static const published s_texts[] = {
       .marks = {"<start_of_turn>", "<end_of_turn>"},
       .jinja = "{{ bos_token }}You judge questions by a rule.\n\n<start_of_turn>\nQuestion: {{ "
                "messages[-1].content }}\n<end_of_turn>\n\nThe rule: {{ rule }}\n"},
+     true},
+    {"the same, its line ends as escapes",
+     OMM_CHAT_CHATML_TEXT,
+     {.spm = true,
+      .no_prefix = true,
+      .marks = {"<start_of_turn>", "<end_of_turn>"},
+      .jinja = "{{ bos_token + '<start_of_turn>\\nQuestion: ' + messages[-1].content + "
+               "'\\n<end_of_turn>\\n' }}"},
      true},
     {"Apriel: Phi's marks, the closing one on a line of its own",
      OMM_CHAT_CHATML_TEXT,
@@ -348,6 +386,23 @@ static const published s_texts[] = {
                "{% else %}{{- '<|start_of_role|>assistant<|end_of_role|>' + turn.content + "
                "'<|end_of_text|>\\n' }}{% endif %}{% endfor %}"},
      false},
+    {"Granite's marks around what is no role",
+     OMM_CHAT_CHATML_TEXT,
+     {.marks = {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"},
+      .jinja = "{% for turn in messages %}{{ '<|start_of_role|>' ~ turn.kind ~ '<|end_of_role|>' ~ "
+               "turn.content ~ '<|end_of_text|>\n' }}{% endfor %}"},
+     true},
+    {"Granite's turn of the user alone",
+     OMM_CHAT_CHATML_TEXT,
+     {.marks = {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"},
+      .jinja = "{{ '<|start_of_role|>user<|end_of_role|>' ~ turn.content ~ '<|end_of_text|>\n' }}"},
+     true},
+    {"Granite's marks, and no line end behind a turn",
+     OMM_CHAT_CHATML_TEXT,
+     {.marks = {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"},
+      .jinja = "{% for turn in messages %}{{ '<|start_of_role|>' ~ turn.role ~ '<|end_of_role|>' ~ "
+               "turn.content ~ '<|end_of_text|>' }}{% endfor %}"},
+     true},
     {"Granite Guardian: the user's text in another",
      OMM_CHAT_CHATML_TEXT,
      {.marks = {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"},
@@ -513,6 +568,24 @@ static const published s_texts[] = {
      {.marks = {CHATML_MARKS},
       .jinja = "{% if false %}{{ x }}{% endif %}{{ '<|im_start|>' + role + '\\n' + content }}"},
      false},
+    {"ChatML behind such a branch that has another in it",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS},
+      .jinja = "{% if false %}{% if x %}y{% endif %}{% endif %}{{ '<|im_start|>' + role + '\\n' + "
+               "content }}"},
+     false},
+    {"a comment in such a branch that has its end",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS},
+      .jinja = "{% if false %}{# {% endif %} #}{{ '<|im_start|>' + role + '\\n' + content }}"
+               "{% endif %}### {{ role }}: {{ content }}"},
+     true},
+    {"a text in such a branch that has its end",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS},
+      .jinja = "{% if false %}{{ '{% endif %}' }}{{ '<|im_start|>' + role + '\\n' + content }}"
+               "{% endif %}### {{ role }}: {{ content }}"},
+     true},
     {"ChatML behind an escaped quote",
      OMM_CHAT_CHATML,
      {.marks = {CHATML_MARKS},
@@ -539,6 +612,10 @@ static const published s_texts[] = {
     {"a colon behind a role by name",
      OMM_CHAT_CHATML,
      {.marks = {CHATML_MARKS}, .jinja = "<|im_start|>user: {{ content }}"},
+     true},
+    {"a space and a colon behind a role by name",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS}, .jinja = "<|im_start|>user : {{ content }}"},
      true},
     {"a colon behind a role by name, and a branch between",
      OMM_CHAT_CHATML,
@@ -625,6 +702,7 @@ int main(void) {
         CHECK_EQ(omm_chat_format_of(t), p->format);
         CHECK_EQ(unknown, p->unknown);
         CHECK(!unknown || !t->chat_has_bos); /* what stands in has none */
+        CHECK(p->format != OMM_CHAT_GRANITE || omm_thinking_of(t) == OMM_THINKING_NONE);
         omm_tokenizer_close(t);
     }
     CHECK_EQ(omm_mem_live(), 0);

@@ -10,11 +10,23 @@
 
 /* ---- what is there to run -------------------------------------------------------------------- */
 
-/* Behind the tag that begins at `at`, whose end is `end`: strings may have it.  The text's size where nothing ends it. */
-static size_t behind_tag(omm_bytes text, size_t at, const char *end) {
+static bool begins_tag(const uint8_t *at) {
+    return at[0] == '{' && (at[1] == '{' || at[1] == '%' || at[1] == '#');
+}
+
+/* Behind the comment that begins at `at`. */
+static size_t behind_comment(omm_bytes text, size_t at) {
+    const uint8_t *end = chat_find(omm_bytes_of(text.data + at + 2, text.size - at - 2), "#}");
+    return end ? (size_t)(end - text.data) + 2 : text.size;
+}
+
+/* Behind the tag that begins at `at`; strings may have what ends it.  The text's size where nothing does. */
+static size_t behind_tag(omm_bytes text, size_t at) {
+    const uint8_t kind = text.data[at + 1];
+    if (kind == '#') return behind_comment(text, at);
     for (at += 2; at + 1 < text.size; at++) {
         const uint8_t c = text.data[at];
-        if (memcmp(text.data + at, end, 2) == 0) return at + 2;
+        if (c == (kind == '{' ? '}' : '%') && text.data[at + 1] == '}') return at + 2;
         if (c != '\'' && c != '"') continue;
         for (at++; at < text.size && text.data[at] != c; at++) at += text.data[at] == '\\';
     }
@@ -40,13 +52,15 @@ static bool is_never(omm_bytes statement) {
 static size_t dead_end(omm_bytes text, size_t at) {
     unsigned depth = 0;
     while (at + 1 < text.size) {
-        if (text.data[at] != '{' || text.data[at + 1] != '%') {
+        if (!begins_tag(text.data + at)) {
             at++;
             continue;
         }
-        const size_t end = behind_tag(text, at, "%}");
+        const size_t end = behind_tag(text, at);
         if (end - at < 4) return end;
-        const omm_bytes said = statement_of(omm_bytes_of(text.data + at, end - at));
+        const omm_bytes said = text.data[at + 1] == '%'
+                                   ? statement_of(omm_bytes_of(text.data + at, end - at))
+                                   : omm_bytes_str("");
         const bool closes = jinja_starts_with(said, "endif");
         if (depth == 0 && (closes || jinja_starts_with(said, "el"))) return at;
         depth += jinja_starts_with(said, "if");
@@ -54,10 +68,6 @@ static size_t dead_end(omm_bytes text, size_t at) {
         at = end;
     }
     return text.size;
-}
-
-static bool begins_tag(const uint8_t *at) {
-    return at[0] == '{' && (at[1] == '{' || at[1] == '%' || at[1] == '#');
 }
 
 omm_err chat_live(omm_buf *out, omm_bytes jinja) {
@@ -71,13 +81,8 @@ omm_err chat_live(omm_buf *out, omm_bytes jinja) {
         if (at == jinja.size) break;
         const size_t tag = at;
         const uint8_t kind = jinja.data[at + 1];
-        if (kind == '#') {
-            const uint8_t *end =
-                chat_find(omm_bytes_of(jinja.data + at + 2, jinja.size - at - 2), "#}");
-            at = end ? (size_t)(end - jinja.data) + 2 : jinja.size;
-            continue;
-        }
-        at = behind_tag(jinja, tag, kind == '{' ? "}}" : "%}");
+        at = behind_tag(jinja, tag);
+        if (kind == '#') continue;
         const omm_bytes all = omm_bytes_of(jinja.data + tag, at - tag);
         OMM_TRY(omm_buf_append(out, all.data, all.size));
         if (kind == '%' && all.size >= 4 && is_never(statement_of(all))) at = dead_end(jinja, at);

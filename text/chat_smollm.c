@@ -326,12 +326,17 @@ omm_err smollm_system(bool *ends, omm_buf *out, const omm_tokenizer *t, omm_byte
 
 /* ---- as Python prints it ------------------------------------------------------------------------ */
 
-/* Characters that it does not print, of those that texts have: controls, spaces but the one, marks without a shape, and what
- * has no meaning of its own. */
+/* Characters that it does not print: controls, spaces but the one, marks without a shape (flags of regions have some) and
+ * those of private use; what Unicode does not know yet is taken for printable. */
 static bool is_shown(uint32_t c) {
     static const uint32_t hidden[][2] = {
-        {0, 0x1f},        {0x7f, 0xa0},     {0xad, 0xad},     {0x1680, 0x1680}, {0x2000, 0x200f},
-        {0x2028, 0x202f}, {0x205f, 0x206f}, {0x3000, 0x3000}, {0xe000, 0xf8ff}, {0xfeff, 0xfeff}};
+        {0, 0x1f},          {0x7f, 0xa0},       {0xad, 0xad},       {0x600, 0x605},
+        {0x61c, 0x61c},     {0x6dd, 0x6dd},     {0x70f, 0x70f},     {0x890, 0x891},
+        {0x8e2, 0x8e2},     {0x1680, 0x1680},   {0x180e, 0x180e},   {0x2000, 0x200f},
+        {0x2028, 0x202f},   {0x205f, 0x206f},   {0x3000, 0x3000},   {0xe000, 0xf8ff},
+        {0xfeff, 0xfeff},   {0xfff9, 0xfffb},   {0x110bd, 0x110bd}, {0x110cd, 0x110cd},
+        {0x13430, 0x1343f}, {0x1bca0, 0x1bca3}, {0x1d173, 0x1d17a}, {0xe0001, 0xe0001},
+        {0xe0020, 0xe007f}, {0xf0000, 0x10ffff}};
     for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++)
         if (c >= hidden[i][0] && c <= hidden[i][1]) return false;
     return true;
@@ -342,7 +347,11 @@ static omm_err put_character(omm_buf *out, omm_bytes bytes, uint32_t c, char quo
     if (c == '\n' || c == '\r' || c == '\t')
         return omm_buf_printf(out, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
     if (is_shown(c)) return omm_buf_append(out, bytes.data, bytes.size);
-    return omm_buf_printf(out, c < 0x100 ? "\\x%02x" : "\\u%04x", (unsigned)c);
+    return omm_buf_printf(out,
+                          c < 0x100     ? "\\x%02x"
+                          : c < 0x10000 ? "\\u%04x"
+                                        : "\\U%08x",
+                          (unsigned)c);
 }
 
 /* UTF-8, as JSON's texts are. */

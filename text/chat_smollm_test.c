@@ -44,12 +44,13 @@
 #define TEXTS HOW("Muse: <think> why </think> so.", "Be S.")
 #define IF_TOOLS(any, some) "{%- if " any " -%}{{- \"### Tools\\n\\n\" -}}{%- if " some " -%}"
 #define ALIAS "{%- if tools -%}{%- set xml_tools = tools -%}{%- endif -%}"
-#define LIST(of, plus)                                                                             \
-    "{%- set ns = namespace(xml_tool_string=\"Call \\\"one\\\":\\n<tools>\\n\") -%}"               \
+#define LIST_OF(opens, of, plus)                                                                   \
+    "{%- set ns = namespace(xml_tool_string=\"" opens "\") -%}"                                    \
     "{%- for tool in " of " -%}{%- set ns.xml_tool_string = ns.xml_tool_string " plus              \
     " (tool | string) " plus " \"\\n\" -%}{%- endfor -%}"                                          \
     "{%- set xml_tool_string = ns.xml_tool_string + \"</tools>\\nso: <tool_call>\" -%}"            \
     "{{- xml_tool_string -}}{%- endif -%}"
+#define LIST(of, plus) LIST_OF("Call \\\"one\\\":\\n<tools>\\n", of, plus)
 #define PYTHON                                                                                     \
     "{%- if python_tools -%}{%- set ns = namespace(python_tool_string=\"Py\") -%}"                 \
     "{{- ns.python_tool_string -}}{%- endif -%}"
@@ -288,6 +289,8 @@ static void test_python(void) {
                  {"[\"\\\\ \\n\\r\\t\\u0001\\u007f\"]", "['\\\\ \\n\\r\\t\\x01\\x7f']"},
                  {"[\"\\u00e9\\u00a0\\u00ad\\u200b\\u3000\\ufeff\\u20ac\\ud83d\\ude00\"]",
                   "['\xc3\xa9\\xa0\\xad\\u200b\\u3000\\ufeff\xe2\x82\xac\xf0\x9f\x98\x80']"},
+                 {"[\"\\u061c\\u180e\\ufffb\\udb40\\udc67\\udbff\\udffd\"]",
+                  "['\\u061c\\u180e\\ufffb\\U000e0067\\U0010fffd']"},
                  {"{\"b\": {\"a\": [1, \"x\"]}, \"a\": 2}", "{'b': {'a': [1, 'x']}, 'a': 2}"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         json_t *value = json_loads(cases[i].json, 0, NULL);
@@ -317,6 +320,8 @@ static void test_others(void) {
         SWITCH SYSTEM STEPS FRONT TEXTS END TURNS "{{ content }}" REST,
         OPEN_OF("xml_tools or python_tools", "tools", "", LIST("xml_tools[:]", "~")),
         OPEN_OF("xml_tools or python_tools", "xml_tools", "", LIST("tools", "~")),
+        OPEN_OF("xml_tools or python_tools", "xml_tools", "",
+                LIST_OF("<|im_end|>", "xml_tools[:]", "~")),
         OPEN_OF("xml_tools or python_tools or tools", "xml_tools or tools", "",
                 LIST("xml_tools[:]", "~"))};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {

@@ -344,7 +344,7 @@ static void test_indistinguishable(void) {
 
 static void test_doubts(void) {
     static const char *const unknown[] = {
-        "\x1b[31m{{ 'USER: ' + content }}", "<|assistant|>\n{{ content }}",
+        "\x1b[31m\x7f\xc3\xa9{{ 'USER: ' + content }}", "<|assistant|>\n{{ content }}",
         "{{ '<|user|>\n' + content + '\n' }}{{ '<|assistant|>\n' }}", ""};
     for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++) {
         vocab_recipe r = {.marks = {"<|im_start|>", "<|im_end|>"}, .jinja = unknown[i]};
@@ -353,7 +353,7 @@ static void test_doubts(void) {
         CHECK(omm_chat_doubt(doubt, t));
         CHECK_EQ(omm_chat_format_of(t), OMM_CHAT_CHATML);
         for (const char *c = doubt; *c; c++) CHECK(*c >= ' ' && *c < 0x7f);
-        if (i == 0) CHECK(strstr(doubt, "'?[31m{{ 'USER: ' + content }}'") != NULL);
+        if (i == 0) CHECK(strstr(doubt, "'?[31m???{{ 'USER: ' + content }}'") != NULL);
         if (i == 0) CHECK(strstr(doubt, " tulu granite deepseek") != NULL);
         omm_tokenizer_close(t);
     }

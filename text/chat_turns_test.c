@@ -263,8 +263,47 @@ static void test_most(void) {
     json_decref(tools);
 }
 
+/* Of an assistant's turn 1, or 0 for what is only given; anything else is refused, and what was refused before is no word
+ * about what is read now. */
+static void test_weights(void) {
+    static const struct {
+        const char *weight;
+        bool is, given;
+    } cases[] = {{"0", true, true},      {"0.0", true, true},   {"1", true, false},
+                 {"1.0", true, false},   {"null", true, false}, {"0.5", false, false},
+                 {"2", false, false},    {"-1", false, false},  {"\"0\"", false, false},
+                 {"false", false, false}};
+    omm_chat_turns t;
+    omm_chat_turns_init(&t, 1 << 12);
+    t.with_weights = true;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[256];
+        snprintf(text, sizeof text,
+                 "[{\"role\": \"user\", \"content\": \"a\", \"weight\": 7}, {\"role\": "
+                 "\"assistant\", \"content\": \"b\", \"weight\": %s}, {\"role\": \"assistant\", "
+                 "\"content\": \"c\"}]",
+                 cases[i].weight);
+        json_t *list = parse(text);
+        const omm_err err = omm_chat_turns_read(&t, list, NULL);
+        CHECK_EQ(err, cases[i].is ? OMM_OK : OMM_ERR_FORMAT);
+        CHECK_EQ(t.bad, cases[i].is ? OMM_CHAT_BAD_NONE : OMM_CHAT_BAD_CONTENT);
+        if (err == OMM_OK)
+            CHECK(!t.messages[0].is_given && t.messages[1].is_given == cases[i].given &&
+                  !t.messages[2].is_given);
+        else
+            CHECK(strstr(omm_err_sentence(), "message 1: weight; accepted: 1, or 0"));
+        json_decref(list);
+    }
+    json_t *good = parse("[{\"role\": \"user\", \"content\": \"a\"}]");
+    CHECK_OK(omm_chat_turns_read(&t, good, NULL));
+    CHECK_EQ(t.bad, OMM_CHAT_BAD_NONE);
+    json_decref(good);
+    omm_chat_turns_fini(&t);
+}
+
 int main(void) {
     test_turns();
+    test_weights();
     test_many_arguments();
     test_thoughts();
     test_refused();

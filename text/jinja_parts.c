@@ -137,32 +137,33 @@ static void skip_space(reader *r) {
     while (r->at < r->jinja.size && chat_is_space(r->jinja.data[r->at])) r->at++;
 }
 
-/* Over the mark that ends a tag, and what goes behind it: all white space, or one line end. */
-static omm_err close_tag(reader *r, const char *mark) {
-    const bool strips = r->jinja.data[r->at] == '-', has_sign = sign_at(r->jinja, r->at) > 0;
-    r->at += has_sign + strlen(mark);
-    if (!strips) {
-        r->at += !has_sign && mark[0] != '}' && has_at(r->jinja, r->at, "\n");
-        return OMM_OK;
-    }
-    skip_space(r);
-    if (r->at < r->jinja.size && is_unclear(r->jinja.data[r->at]))
-        return UNREADABLE("white space that is not clear");
-    return OMM_OK;
+static omm_bytes rest_of(const reader *r) {
+    return omm_bytes_of(r->jinja.data + r->at, r->jinja.size - r->at);
 }
 
-/* What goes in front of the tag at *to: all white space, or what its line begins with. */
-static omm_err trim_raw(size_t *to, const reader *r) {
+/* Over the mark that ends a tag, and what goes behind it: all white space, or one line end. */
+static void close_tag(reader *r, const char *mark) {
+    const bool strips = r->jinja.data[r->at] == '-', has_sign = sign_at(r->jinja, r->at) > 0;
+    r->at += has_sign + strlen(mark);
+    if (strips)
+        r->at = (size_t)(chat_strip_begin(rest_of(r)).data - r->jinja.data);
+    else
+        r->at += !has_sign && mark[0] != '}' && has_at(r->jinja, r->at, "\n");
+}
+
+/* Of raw text in front of the tag at `tag` what stays: without all white space at its end, or what the tag's line begins
+ * with. */
+static omm_bytes trim_raw(const reader *r, size_t tag) {
     const uint8_t *data = r->jinja.data;
-    const bool signs = sign_at(r->jinja, *to + 2), strips = signs && data[*to + 2] == '-';
-    size_t from = *to;
-    if (!strips && (signs || data[*to + 1] == '{')) return OMM_OK;
-    while (from > r->at && chat_is_space(data[from - 1]) && (strips || data[from - 1] != '\n'))
-        from--;
-    if (from > r->at && is_unclear(data[from - 1]))
-        return UNREADABLE("white space that is not clear");
-    if (strips || from == 0 || data[from - 1] == '\n') *to = from;
-    return OMM_OK;
+    const omm_bytes raw = omm_bytes_of(data + r->at, tag - r->at);
+    const bool signs = sign_at(r->jinja, tag + 2);
+    if (signs && data[tag + 2] == '-') return chat_strip_end(raw);
+    if (signs || data[tag + 1] == '{') return raw;
+    size_t line = tag;
+    while (line > r->at && data[line - 1] != '\n') line--;
+    const bool begins = line == 0 || data[line - 1] == '\n';
+    const bool blank = chat_strip_begin(omm_bytes_of(data + line, tag - line)).size == 0;
+    return begins && blank ? omm_bytes_of(raw.data, line - r->at) : raw;
 }
 
 static size_t find_tag(const reader *r) {
@@ -172,11 +173,10 @@ static size_t find_tag(const reader *r) {
 }
 
 static omm_err read_raw(reader *r) {
-    const size_t from = r->at, tag = find_tag(r);
-    size_t to = tag;
-    if (tag < r->jinja.size) OMM_TRY(trim_raw(&to, r));
+    const size_t tag = find_tag(r);
+    const omm_bytes raw = tag < r->jinja.size ? trim_raw(r, tag) : rest_of(r);
     r->at = tag;
-    return push(r, JINJA_TEXT, omm_bytes_of(r->jinja.data + from, to - from));
+    return push(r, JINJA_TEXT, raw);
 }
 
 /* ---- outputs --------------------------------------------------------------------------------- */
@@ -199,9 +199,9 @@ static omm_err find_end(omm_bytes *inside, reader *r, const char *mark) {
 /* Binds less than + and ~ do: what stands beside it is no operand of a sum.  1if is a number and
  * such a word. */
 static bool is_weak(omm_bytes token) {
-    static const char *const words[] = {"if", "else", "and", "or", "not", "in", "is"};
+    static const char *const words[] = {"if", "and", "or", "not", "in", "is"}; /* else has an if */
     const uint8_t c = token.data[0];
-    if (is_one_of(c, "<>=!,") || is_unclear(c)) return true;
+    if (is_one_of(c, "<>=,") || is_unclear(c)) return true;
     for (size_t i = 1; i < token.size && c >= '0' && c <= '9'; i++)
         if (token.data[i] < '0' || token.data[i] > '9') return true;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -267,18 +267,20 @@ static omm_err read_output(reader *r) {
     omm_bytes inside = {0};
     OMM_TRY(find_end(&inside, r, "}}"));
     OMM_TRY(is_sum(inside) ? put_sum(r, inside) : push_source(r, JINJA_OUTPUT, inside));
-    return close_tag(r, "}}");
+    close_tag(r, "}}");
+    return OMM_OK;
 }
 
 /* ---- statements, comments -------------------------------------------------------------------- */
 
 static omm_err read_comment(reader *r) {
-    const omm_bytes rest = omm_bytes_of(r->jinja.data + r->at, r->jinja.size - r->at);
+    const omm_bytes rest = rest_of(r);
     const uint8_t *end = chat_find(rest, "#}");
     if (!end) return UNREADABLE("a comment without an end");
     r->at += (size_t)(end - rest.data);
     if (end > rest.data) r->at -= sign_at(r->jinja, r->at - 1);
-    return close_tag(r, "#}");
+    close_tag(r, "#}");
+    return OMM_OK;
 }
 
 static omm_err skip_raw(reader *r) {
@@ -290,7 +292,10 @@ static omm_err skip_raw(reader *r) {
         const bool is_end = has_at(r->jinja, r->at, "endraw");
         r->at += is_end ? strlen("endraw") : 0;
         skip_space(r);
-        if (is_end && ends_at(r->jinja, r->at, "%}")) return close_tag(r, "%}");
+        if (is_end && ends_at(r->jinja, r->at, "%}")) {
+            close_tag(r, "%}");
+            return OMM_OK;
+        }
         r->at = at;
     }
     return UNREADABLE("raw without an end");
@@ -340,7 +345,7 @@ static omm_err read_statement(reader *r) {
     omm_bytes inside = {0};
     OMM_TRY(find_end(&inside, r, "%}"));
     OMM_TRY(respell(r, inside));
-    OMM_TRY(close_tag(r, "%}"));
+    close_tag(r, "%}");
     const omm_bytes text = omm_buf_view(&r->scratch);
     if (!omm_bytes_equal(text, omm_bytes_str("raw"))) return put_statement(r, text);
     OMM_TRY(push(r, JINJA_BLOCK, text));

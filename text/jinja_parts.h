@@ -33,9 +33,9 @@ typedef struct jinja_parts {
     size_t count;
 } jinja_parts;
 
-/* No part at all of a template that cannot be read: too large, cut, with a statement beyond if,
- * for, set, generation and those above (break is one), or with white space to go that may be
- * Unicode's.  `out` is initialised in any case.  Errors: NOMEM. */
+/* No part at all of a template that cannot be read: too large, cut, or with a statement beyond if,
+ * for, set, generation and those above (break is one).  `out` is initialised in any case.
+ * Errors: NOMEM. */
 OMM_CHECKED omm_err jinja_parts_read(jinja_parts *out, omm_bytes jinja);
 /* The same for whoever compares all of it, part by part: what macros have in them stands there, too, before a BLOCK
  * `endmacro`, and break and continue are BLOCKs.  Errors: NOMEM. */

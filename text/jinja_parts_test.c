@@ -59,6 +59,22 @@ static void test_space(void) {
     reads("\r\n  {% if x %}\r\n{% endif %}", "T(\n)B(if x)B(endif)");
 }
 
+/* White space is Python's, so Unicode's. */
+static void test_wide_space(void) {
+    reads("a\xc2\xa0{{- x }}", "T(a)O(x)");
+    reads("{{ x -}}\xe3\x80\x80 b", "O(x)T(b)");
+    reads("{% if x -%}\x1c b", "B(if x)T(b)");
+    reads("{% if x -%}\xe2\x80\xa8", "B(if x)");
+    reads("\n\xc2\xa0 {% if x %}", "T(\n)B(if x)");
+    reads("\xc2\xa0{% if x %}", "B(if x)");
+    reads("{{ x }}\xc2\xa0{% if x %}", "O(x)T(\xc2\xa0)B(if x)");
+    reads("a\xe2\x80\xa8{% if x %}", "T(a\xe2\x80\xa8)B(if x)"); /* that ends no line here */
+    reads("{% if x %}\n\xc2\xa0{% if x %}", "B(if x)B(if x)");
+    reads("\xc2\xa0{{ x }}\xc2\xa0", "T(\xc2\xa0)O(x)T(\xc2\xa0)");
+    reads("{{ x -}} \xc3\xa9\xe2\x80\x8b {{- x }}", "O(x)T(\xc3\xa9\xe2\x80\x8b)O(x)");
+    reads("\xa0{{- x -}}\x85", "T(\xa0)O(x)T(\x85)"); /* bytes that are no character */
+}
+
 static void test_comments(void) {
     reads("a {# it's -#} b {#- {{ 'x' }} #}\n c", "T(a b c)");
     reads("a\n  {# \" #}\n  b", "T(a\n  b)");
@@ -95,6 +111,10 @@ static void test_outputs(void) {
     reads("{{ 'a' + 'b' < 'c' }}{{ 'a' + 'b' > 'c' }}", "O('a'+'b'<'c')O('a'+'b'>'c')");
     reads("{{ 'a' + 'b' == 'c' }}{{ 'a' + 'b' != 'c' }}", "O('a'+'b'=='c')O('a'+'b'!='c')");
     reads("{{ 'a' + 'b', 'c' }}{{ x if (y) }}", "O('a'+'b','c')O(x if(y))");
+    reads("{{ 'a' + b if c }}{{ 'a' + b and c }}{{ 'a' + b or c }}",
+          "O('a'+b if c)O('a'+b and c)O('a'+b or c)");
+    reads("{{ 'a' + b in c }}{{ 'a' + b is c }}{{ 'a' + b != c }}",
+          "O('a'+b in c)O('a'+b is c)O('a'+b!=c)");
     reads("{{ 'a' ~ iffy ~ elsewhere ~ 'b' }}", "T(a)O(iffy)O(elsewhere)T(b)");
     reads("{{ }}{{ 'a' + }}{{ + 'a' }}{{ 'a' + + 'b' }}", "O()O('a'+)O(+'a')O('a'++'b')");
     reads("{{ 'a' +\xc2\xa0 'b' }}", "O('a'+\xc2\xa0'b')");
@@ -138,6 +158,7 @@ static void test_statements(void) {
     reads("{% macro m() %}a", "");
     reads("{% set x %}a", "");
     reads("a{% endmacro %}", "");
+    reads("a{% endmacro %}b{% macro m() %}", "");
     reads("a{% include 'b' %}", "");
     reads("a{% with messages = [] %}", "");
     reads("a{% iff x %}", "");
@@ -169,11 +190,6 @@ static void test_unreadable(void) {
     reads("{% if b) %}", "");
     reads("{% if b ] %}", "");
     reads("{% if b) or (c %}", "");
-    reads("a\xc2\xa0{{- x }}", "");
-    reads("{{ x -}}\xe3\x80\x80 b", "");
-    reads("{% if x -%}\x1c b", "");
-    reads("\n\xc2\xa0 {% if x %}", "");
-    reads("\xc2\xa0{{ x }}\xc2\xa0", "T(\xc2\xa0)O(x)T(\xc2\xa0)");
     omm_buf out;
     omm_buf_init(&out, 64);
     write_parts(&out, "a\0b{{ '\0' }}{{ \0 }}", 19, false);
@@ -227,8 +243,57 @@ static void test_between(void) {
     CHECK(!found);
 }
 
+/* A name that the template chose, and none that conditions ask about. */
+static void test_names(void) {
+    static const char *const none[] = {"for loop in x",    "for messages in x", "for tools in x",
+                                       "for content in x", "for a.b in x",      "for a,b in x",
+                                       "for  in x",        "for a in y"};
+    CHECK(omm_bytes_equal(jinja_name_between(omm_bytes_str("for a_1 in x"), "for ", " in x"),
+                          omm_bytes_str("a_1")));
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        CHECK_EQ(jinja_name_between(omm_bytes_str(none[i]), "for ", " in x").size, 0);
+}
+
+/* One literal, all of what is behind the start. */
+static void test_literal(void) {
+    static const struct {
+        const char *text, *says; /* NULL: it is none */
+    } cases[] = {{"set a='b\\n\\\\\\'\\\"'", "b\n\\'\""},
+                 {"set a=\"it's\"", "it's"},
+                 {"set a=''", ""},
+                 {"set a='", NULL},
+                 {"set a=", NULL},
+                 {"set a=b", NULL},
+                 {"set a='b\"", NULL},
+                 {"set a='b", NULL},
+                 {"set a='b'+'c'", NULL},
+                 {"set a='b\\'", NULL},
+                 {"set a='b\\t'", NULL},
+                 {"set b='a'", NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        omm_buf out;
+        omm_err err = OMM_OK;
+        omm_buf_init(&out, 64);
+        const bool is = jinja_put_literal(&err, &out, omm_bytes_str(cases[i].text), "set a=");
+        CHECK_OK(err);
+        CHECK_EQ(is, cases[i].says != NULL);
+        if (is) CHECK(omm_bytes_equal(omm_buf_view(&out), omm_bytes_str(cases[i].says)));
+        omm_buf_fini(&out);
+    }
+    omm_buf out;
+    omm_err err = OMM_OK;
+    omm_buf_init(&out, 64); /* no escape of U+0000 */
+    CHECK(!jinja_put_literal(&err, &out, omm_bytes_of("'\\\0'", 4), ""));
+    omm_buf_fini(&out);
+    omm_buf_init(&out, 1);
+    CHECK(!jinja_put_literal(&err, &out, omm_bytes_str("'ab'"), ""));
+    CHECK_ERR(err, OMM_ERR_TOO_BIG);
+    omm_buf_fini(&out);
+}
+
 int main(void) {
     test_space();
+    test_wide_space();
     test_comments();
     test_outputs();
     test_spelling();
@@ -237,6 +302,8 @@ int main(void) {
     test_unreadable();
     test_limits();
     test_between();
+    test_names();
+    test_literal();
     test_memory();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

@@ -62,7 +62,7 @@ static uint8_t peek(const reader *r) {
 }
 
 static bool take(reader *r, char c) {
-    if (r->text[r->at] != c || c == '\0') return false;
+    if (r->text[r->at] != c) return false;
     r->at++;
     return true;
 }
@@ -418,9 +418,7 @@ static omm_err take_repeat(uint32_t *one, reader *r) {
     if (r->child_count == 2 * PARTS_MAX) return too_much(r);
     made.first = r->child_count;
     r->children[r->child_count++] = *one;
-    OMM_TRY(add_part(one, r, &made));
-    part again = {.kind = PART_REPEAT};
-    return take_times(&again, r) ? malformed(r, "there is nothing to repeat") : OMM_OK;
+    return add_part(one, r, &made);
 }
 
 static omm_err take_term(uint32_t *out, reader *r) {

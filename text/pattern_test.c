@@ -70,7 +70,9 @@ static void test_texts(void) {
         {"^a{2,3}$", {"aa", "aaa"}, {"a", "aaaa"}},
         {"^a{2,}?$", {"aa", "aaaaa"}, {"a"}},
         {"^a{0}b$", {"b"}, {"ab"}},
-        {"^.$", {"a", "\xc3\xa9", "\xf0\x9f\x98\x80"}, {"\n", "\xe2\x80\xa8", "ab", "\r"}},
+        {"^.$",
+         {"a", "\xc3\xa9", "\xf0\x9f\x98\x80"},
+         {"\n", "\xe2\x80\xa8", "\xe2\x80\xa9", "ab", "\r"}},
         {"^[^a-c]$", {"d", "\n", "\xf4\x8f\xbf\xbf"}, {"a", "c", ""}},
         {"^[^]$", {"d", "\n"}, {""}},
         {"^(?:[]|a)$", {"a"}, {"", "]"}},
@@ -78,7 +80,7 @@ static void test_texts(void) {
          {"a"},
          {"a]"}}, /* PCRE2 10.42 takes nothing there, so it is not asked about [] */
         {"^[\\d\\-x-z]+$", {"0-y"}, {"w"}},
-        {"^[\\w-.]+$", {"a_-.Z"}, {"\xc3\xa9", "!", "/"}},
+        {"^[\\w-.]+$", {"a_-.Z"}, {"\xc3\xa9", "!", "/", "`", "^"}},
         {"^[a-zbc-d]$", {"a", "c", "e", "z"}, {"{"}},
         {"^[^a-zbc-d]$", {"{"}, {"a", "c", "e", "z"}},
         {"^[\\d-x]$", {"5", "-", "x"}, {"a", "!"}},
@@ -95,6 +97,7 @@ static void test_texts(void) {
         {"^\\x41\\u0042\\u{1F600}\\ud83d\\ude00\\cJ$",
          {"AB\xf0\x9f\x98\x80\xf0\x9f\x98\x80\n"},
          {"AB"}},
+        {"^\\cj\\udbff\\udffd$", {"\n\xf4\x8f\xbf\xbd"}, {"\n\xf4\x8f\x8f\xbd"}},
         {"^\\/\\.\\*\\+\\?\\(\\)\\[\\]\\{\\}\\|\\^\\$\\\\\\-$", {"/.*+?()[]{}|^$\\-"}, {"x"}},
         {"^a}]$", {"a}]"}, {"a"}},
         {"^(?<year>\\d{4})(?P<x_1>a)(b)$", {"2026ab"}, {"2026"}},
@@ -102,6 +105,8 @@ static void test_texts(void) {
         {"^(?:a?){3}$", {"", "aaa"}, {"aaaa"}},
         {"^(?:|a)+$", {"", "aa"}, {"b"}},
         {"(?:^a)b", {"ab", "abx"}, {"xab"}},
+        {"b|$^", {"b", "", "ab"}, {"a"}},
+        {"^(?:a$b|c)$", {"c"}, {"a", "ab", ""}},
         {"a(?:$|b)c*$", {"a", "ab", "abcc", "xa"}, {"ac"}},
         {"^\\0?a$", {"a"}, {"0a"}},
         {"\xc3\xa9+", {"\xc3\xa9"}, {"e"}},
@@ -219,6 +224,55 @@ static omm_err add_repeated(const char *one, unsigned times, const char *behind)
     pattern_table_fini(&t);
     omm_buf_fini(&text);
     return err;
+}
+
+/* Sets in front of "x", which is a set too: so many, each of \s and one of the characters from U+0100 on. */
+static omm_err add_sets(unsigned count, const char *opens, const char *closes) {
+    omm_buf text;
+    pattern_table t = {0};
+    uint32_t start = 0;
+    omm_buf_init(&text, 1 << 16);
+    CHECK_OK(omm_buf_append(&text, "^", 1));
+    for (unsigned i = 0; i < count; i++)
+        CHECK_OK(omm_buf_printf(&text, "%s%c%c%s", opens, (int)(0xc4 + i / 64),
+                                (int)(0x80 + i % 64), closes));
+    CHECK_OK(omm_buf_append(&text, "x", 2));
+    const omm_err err = pattern_add(&start, &t, (const char *)text.data, 0, PATTERN_NONE);
+    pattern_table_fini(&t);
+    omm_buf_fini(&text);
+    return err;
+}
+
+/* What is read has room for so much, however much of it a short expression asks for. */
+static void test_sets(void) {
+    const unsigned spaces = 10; /* ranges of \s */
+    pattern_table t = {0};
+    uint32_t start = 0;
+    for (unsigned more = 0; more < 2; more++) {
+        omm_buf text;
+        omm_buf_init(&text, PATTERN_BYTES_MAX);
+        CHECK_OK(omm_buf_printf(&text, "["));
+        for (size_t i = 0; i < PATTERN_RANGES_MAX / spaces; i++)
+            CHECK_OK(omm_buf_printf(&text, "\\s"));
+        for (size_t i = 0; i < PATTERN_RANGES_MAX % spaces + more; i++)
+            CHECK_OK(omm_buf_printf(&text, "a"));
+        CHECK_OK(omm_buf_append(&text, "]", 2));
+        const omm_err err = pattern_add(&start, &t, (const char *)text.data, 0, PATTERN_NONE);
+        CHECK_EQ(err, more ? OMM_ERR_UNSUPPORTED : OMM_OK);
+        omm_buf_fini(&text);
+    }
+    CHECK(strstr(omm_err_sentence(), "it is too long, or repeats too much"));
+    /* nodes that wait at once, of which each has many ranges */
+    CHECK_ERR(pattern_add(&start, &t, "^(?:\\S?){1000}$", 0, PATTERN_NONE), OMM_ERR_UNSUPPORTED);
+    CHECK(strstr(omm_err_sentence(), "patterns that take more than"));
+    pattern_table_fini(&t);
+    /* ranges of all sets: 11 each, and those of x and of what may stand in front */
+    CHECK_OK(add_sets((PATTERN_RANGES_MAX - 3) / 11, "[\\s", "]"));
+    CHECK_ERR(add_sets((PATTERN_RANGES_MAX - 3) / 11 + 1, "[\\s", "]"), OMM_ERR_UNSUPPORTED);
+    CHECK(strstr(omm_err_sentence(), "it is too long, or repeats too much"));
+    CHECK_OK(add_sets(PATTERN_SETS_MAX - 2, "", ""));
+    CHECK_ERR(add_sets(PATTERN_SETS_MAX - 1, "", ""), OMM_ERR_UNSUPPORTED);
+    CHECK(strstr(omm_err_sentence(), "it is too long, or repeats too much"));
 }
 
 static void test_limits(void) {
@@ -433,6 +487,8 @@ static void test_shares(void) {
     CHECK_ERR(pattern_add(&start, &t, "(?:(?:){200}){99999}", 0, PATTERN_NONE),
               OMM_ERR_UNSUPPORTED);
     CHECK(t.work > before + 1000);
+    t.work_max = t.work + 64; /* of which one may take 16 */
+    CHECK_ERR(pattern_add(&start, &t, "^\\d{4}-\\d\\d$", 0, PATTERN_NONE), OMM_ERR_UNSUPPORTED);
     t.work = t.work_max = PATTERN_WORK_MAX;
     const size_t asked = omm_mem_asked();
     CHECK_ERR(pattern_add(&start, &t, "a", 0, PATTERN_NONE), OMM_ERR_UNSUPPORTED);
@@ -463,6 +519,7 @@ static void test_rooms(void) {
         {"^[^\\u2027]+$", "b", PATTERN_ROOM_UNKNOWN},
         {"^[ -~\\ue000-\\ue001]*$", "b", PATTERN_ROOM_UNKNOWN},
         {"^[^a]*$", "b", PATTERN_ROOM_UNKNOWN},
+        {"^[^ ]*$", "b", PATTERN_ROOM_UNKNOWN},
         {"b$", "b", PATTERN_ROOM_UNKNOWN},
         {"^.{3}[ab]$", "b", PATTERN_ROOM_UNKNOWN},
     };
@@ -502,6 +559,7 @@ int main(void) {
     test_refused();
     test_broken_off();
     test_limits();
+    test_sets();
     test_random();
     test_states();
     test_work();

@@ -171,19 +171,19 @@ static void strings_of(omm_bytes *out, size_t count, const omm_gguf *gguf, const
     omm_gguf_strings(out, kv);
 }
 
-static void as_the_twin(uint64_t seed, uint32_t size) {
+static void as_the_twin(omm_bytes text, uint32_t size) {
     static twin t;
     static omm_bytes tokens[TWIN_IDS], merges[TWIN_IDS];
-    omm_buf text = random_text(seed, 400), file;
+    omm_buf file;
     omm_gguf gguf;
     omm_vocab_report report;
     const omm_vocab_options options = options_of(size);
     omm_buf_init(&file, 1 << 22);
-    CHECK_OK(make(&file, &report, &options, omm_buf_view(&text)));
+    CHECK_OK(make(&file, &report, &options, text));
     CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
     strings_of(tokens, size, &gguf, "tokenizer.ggml.tokens");
     strings_of(merges, size - 256 - 3, &gguf, "tokenizer.ggml.merges");
-    twin_read(&t, omm_buf_view(&text));
+    twin_read(&t, text);
     for (unsigned i = 0; i < 256; i++)
         snprintf(t.names[i], sizeof t.names[i], "%.*s", (int)tokens[i].size,
                  (const char *)tokens[i].data);
@@ -198,6 +198,100 @@ static void as_the_twin(uint64_t seed, uint32_t size) {
     uint64_t left = 0;
     for (size_t i = 0; i < t.count; i++) left += t.symbols[i] != BREAK;
     CHECK_EQ(report.tokens, left);
+    omm_gguf_close(&gguf);
+    omm_buf_fini(&file);
+}
+
+static void twins(void) {
+    static const uint32_t sizes[] = {300, 290, 330};
+    for (uint64_t i = 0; i < 3; i++) {
+        omm_buf text = random_text(i + 1, 400);
+        as_the_twin(omm_buf_view(&text), sizes[i]);
+        omm_buf_fini(&text);
+    }
+}
+
+/* Runs of one letter are made of shorter ones in several ways: a text that is a token is no other one. */
+static void one_text_once(void) {
+    omm_buf text;
+    omm_buf_init(&text, TWIN_TEXT);
+    for (unsigned i = 0; i < 240; i++) {
+        CHECK_OK(omm_buf_append(&text, " ", 1));
+        for (unsigned k = 0; k < 1 + i * 7 % 30; k++) CHECK_OK(omm_buf_append(&text, "a", 1));
+    }
+    as_the_twin(omm_buf_view(&text), 285);
+    omm_buf_fini(&text);
+}
+
+/* --- counts ---------------------------------------------------------------------------------- */
+
+static omm_bytes token_at(const omm_gguf *gguf, uint32_t id) {
+    static omm_bytes tokens[512];
+    const omm_gguf_kv *kv = NULL;
+    CHECK_OK(omm_gguf_get_array(&kv, gguf, "tokenizer.ggml.tokens", OMM_GGUF_STRING));
+    CHECK(kv->count <= 512 && id < kv->count);
+    omm_gguf_strings(tokens, kv);
+    return tokens[id];
+}
+
+/* Bytes and words of the text between special tokens, of which the longest is the one that is there; and as many different
+ * words as there are. */
+static void counts(void) {
+    static const char *const control[] = {"<|x|>", "<|x|>y"};
+    omm_vocab_options o = options_of(261);
+    omm_vocab_report report;
+    omm_buf file, text;
+    omm_gguf gguf;
+    o.control = control;
+    o.bos = o.eos = NULL;
+    omm_buf_init(&file, 1 << 20);
+    omm_buf_init(&text, 1 << 20);
+    CHECK_OK(make(&file, &report, &o, omm_bytes_str("<|x|>yab<tool_call>ab ab<|x|>ab")));
+    CHECK_EQ(report.bytes, 2 + 5 + 2);
+    CHECK_EQ(report.words, 4);
+    CHECK_EQ(report.distinct, 2); /* "ab" and " ab" */
+    CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
+    CHECK(omm_bytes_equal(token_at(&gguf, 256), omm_bytes_str("ab")));
+    omm_gguf_close(&gguf);
+    for (unsigned i = 0; i < 6000; i++) CHECK_OK(omm_buf_printf(&text, " %u", i % 3000 + 1000));
+    omm_buf_clear(&file);
+    o.digits_apart = false;
+    CHECK_OK(make(&file, &report, &o, omm_buf_view(&text)));
+    CHECK_EQ(report.words, 6000);
+    CHECK_EQ(report.distinct, 3000);
+    CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
+    CHECK(omm_bytes_equal(token_at(&gguf, 256), omm_bytes_str("\xc4\xa0"
+                                                              "1"))); /* digits, too */
+    omm_gguf_close(&gguf);
+    omm_buf_fini(&file);
+    omm_buf_fini(&text);
+}
+
+/* What the file says beside its texts. */
+static void keys(void) {
+    static const char *const control[] = {"<|x|>"};
+    omm_buf text = random_text(5, 60), file;
+    omm_vocab_options o = options_of(270);
+    omm_gguf gguf;
+    const omm_gguf_kv *types = NULL;
+    omm_bytes pre;
+    bool adds = true;
+    o.control = control;
+    o.control_count = 1;
+    o.bos = o.eos = NULL;
+    o.words = "llama-bpe"; /* which adds a BOS where the file says nothing */
+    omm_buf_init(&file, 1 << 20);
+    CHECK_OK(make(&file, NULL, &o, omm_buf_view(&text)));
+    CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
+    CHECK_OK(omm_gguf_get_str(&pre, &gguf, "tokenizer.ggml.pre"));
+    CHECK(omm_bytes_equal(pre, omm_bytes_str("llama-bpe")));
+    CHECK_OK(omm_gguf_get_bool(&adds, &gguf, "tokenizer.ggml.add_bos_token"));
+    CHECK(!adds);
+    CHECK_OK(omm_gguf_get_array(&types, &gguf, "tokenizer.ggml.token_type", OMM_GGUF_I32));
+    CHECK_EQ(types->count, 270);
+    for (uint32_t i = 0; i < 270;
+         i++) /* as the format numbers them: normal, control, user-defined */
+        CHECK_EQ(omm_get_u32(types->data.data + 4 * (size_t)i), i < 268 ? 1 : i == 268 ? 3 : 4);
     omm_gguf_close(&gguf);
     omm_buf_fini(&file);
     omm_buf_fini(&text);
@@ -242,6 +336,38 @@ static void read_back(void) {
     omm_buf_fini(&text);
 }
 
+static void too_many_specials(void) {
+    static char names[OMM_VOCAB_SPECIALS_MAX + 1][8];
+    static const char *list[OMM_VOCAB_SPECIALS_MAX + 1];
+    omm_vocab_trainer *trainer = NULL;
+    omm_vocab_options o = {.size = 1000, .words = "gpt-2", .user = list};
+    for (unsigned i = 0; i <= OMM_VOCAB_SPECIALS_MAX; i++) {
+        snprintf(names[i], sizeof names[i], "<%u>", i);
+        list[i] = names[i];
+    }
+    o.user_count = OMM_VOCAB_SPECIALS_MAX;
+    CHECK_OK(omm_vocab_trainer_open(&trainer, &o));
+    omm_vocab_trainer_close(trainer);
+    o.user_count++;
+    CHECK_EQ(omm_vocab_trainer_open(&trainer, &o), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), "257 special tokens; accepted: 0 to 256"));
+}
+
+static void special_sizes(void) {
+    for (size_t size = 1; size <= OMM_VOCAB_SPECIAL_BYTES_MAX + 1; size++) {
+        char special[OMM_VOCAB_SPECIAL_BYTES_MAX + 2] = "";
+        const char *const list[] = {special};
+        const bool fits = size > 1 && size <= OMM_VOCAB_SPECIAL_BYTES_MAX;
+        omm_vocab_trainer *trainer = NULL;
+        const omm_vocab_options o = {
+            .size = 300, .words = "gpt-2", .control = list, .control_count = 1};
+        memset(special, 'a', size);
+        CHECK_EQ(omm_vocab_trainer_open(&trainer, &o), fits ? OMM_OK : OMM_ERR_CONFIG);
+        if (!fits) CHECK(strstr(omm_err_sentence(), "accepted: 2 to 256 bytes"));
+        omm_vocab_trainer_close(trainer);
+    }
+}
+
 static void refusals(void) {
     omm_buf file;
     omm_vocab_trainer *trainer = NULL;
@@ -279,8 +405,20 @@ static void refusals(void) {
     o.eos = "</s>";
     CHECK_EQ(omm_vocab_trainer_open(&trainer, &o), OMM_ERR_CONFIG);
     o = options_of(300);
+    o.padding = "</s>";
+    CHECK_EQ(omm_vocab_trainer_open(&trainer, &o), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), "vocabulary.padding: '</s>' is no special token"));
+    o = options_of(300);
     o.control = twice;
     CHECK_EQ(omm_vocab_trainer_open(&trainer, &o), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), "is named twice"));
+    special_sizes();
+    too_many_specials();
+    /* pairs that merges have used up are none: ab, abc and " abc" is all that there is */
+    o = options_of(263);
+    CHECK_EQ(make(&file, NULL, &o, omm_bytes_str("abc abc")), OMM_ERR_NOT_FOUND);
+    CHECK(strstr(omm_err_sentence(), "gives 3 merges"));
+    CHECK(strstr(omm_err_sentence(), "a size of at most 262"));
     omm_buf_fini(&file);
 }
 
@@ -339,9 +477,10 @@ static void without_memory(void) {
 }
 
 int main(void) {
-    as_the_twin(1, 300);
-    as_the_twin(2, 290);
-    as_the_twin(3, 330);
+    twins();
+    one_text_once();
+    counts();
+    keys();
     read_back();
     refusals();
     named_ids();
