@@ -570,6 +570,8 @@ for how in [[], ["--temp", "0.9", "--seed", "7"], ["--kv", "q8_0", "--top-k", "2
         ahead = generated(*how, *proposer, STORY)
         if ahead["ids"] != plain["ids"] or not plain["ids"]:
             failures.append(f"generate {how} {proposer}: other ids: {ahead} {plain}")
+        if not 0 < ahead["drafts"]["accepted"] <= ahead["drafts"]["proposed"] and "--draft" in proposer:
+            failures.append(f"more right than there were: {ahead['drafts']}")
         # The end leaves at most one batch of proposals undecided.
         if "--draft" in proposer and ahead["drafts"]["accepted"] + 6 < ahead["drafts"]["proposed"]:
             failures.append(f"a model is no draft of itself: {ahead['drafts']}")
@@ -602,6 +604,13 @@ with tempfile.TemporaryDirectory() as folder:
     parts = [json.loads(run("generate", "-m", MODEL, *letters, "-n", n, "--session", folder + "/made/s", *text).stdout)["text"] for n, text in ((80, ("a",)), (2, ()))]
     if not parts[0].endswith("sp\ufffd") or not parts[1].startswith("\u01f9"):
         failures.append(f"generate --session, inside a character: {parts[0][-8:]!a} {parts[1]!a}")
+    # Of a model that asks for it the begin token stands before the text alone, and not where a session goes on.
+    asks, key = pathlib.Path(folder) / "asks.gguf", b"tokenizer.ggml.add_bos_token" + b"\7\0\0\0"
+    asks.write_bytes(MODEL.read_bytes().replace(key + b"\0", key + b"\1"))
+    counts = [json.loads(run("generate", "-m", model, "-n", 1, "--json", "--session", f"{folder}/{model.stem}", "Once upon").stdout)["prompt_tokens"]
+              for model in (MODEL, asks, asks)]
+    if counts != [counts[0], counts[0] + 1, counts[0]]:
+        failures.append(f"generate --session, the begin token: {counts} tokens")
     expect(["generate", "-m", MODEL, "--session", folder + "/new"], 2, "which prompt.*a text goes on without one where --session's file is there")
     if (pathlib.Path(folder) / "new").exists():
         failures.append("generate --session without a prompt left a file")
