@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Figures that commands say of files, against what is counted here: the errors of `quantize`, what `inspect` shows of keys of every
-kind, the counts of `data check` and `synth`, and the plan of `train --dry-run`, in words as in JSON.
+kind, the counts of `data check` and `synth`, what `adapter merge` changes and loses, and the plan of `train --dry-run`, in words as in JSON.
 
 usage: figures_test.py SOURCE_DIR MESHMIND
 """
@@ -136,6 +136,33 @@ def made(folder):
     check(said == "{}: {parameters} parameters in {tensors} tensors, {bytes} bytes, Q8_0, seed 1\n".format(file, **wanted), said)
 
 
+def merged(folder):
+    """What an adapter changes and what storing it loses, of a matrix and in all; a type of few bits loses more than there was."""
+    (folder / "t.jsonl").write_text("".join((BASE / "train.jsonl").read_text().splitlines(True)[:8]))
+    adapter, out, f32, own = (folder / name for name in ("a.gguf", "merged.gguf", "merged-f32.gguf", "own.gguf"))
+    run("train", "-m", MODEL, "-d", folder / "t.jsonl", "--steps", 2, "--batch", 64, "--rank", 1, "--alpha", 2, "--targets", "k,v", "--warmup", 0, "--lr", 0.003, "-o", adapter)
+    run("quantize", MODEL, own, "F32")
+    was, parts, name = values_of(own), values_of(adapter), "blk.0.attn_k.weight"
+    a, b = parts[f"{name}.lora_a"], parts[f"{name}.lora_b"]
+    delta = [0.5 * 2 * x * y for y in b for x in a]  # times the scale that is asked for and that of alpha and rank
+    for of_type in [], ["--type", "Q4_0"]:
+        command = ["adapter", "merge", "--lora", f"{adapter}=0.5", "-m", MODEL, *of_type, "-o", out]
+        done, tensors = run(*command), told(*command, "--json")["tensors"]
+        adapted = [t for t in tensors if t["adapted"]]
+        check(sorted(t["name"] for t in adapted) == sorted({key.rpartition(".")[0] for key in parts}) and len(adapted) == 12, f"{adapted}")
+        run("quantize", out, f32, "F32")
+        errors = [now - w - d for now, w, d in zip(values_of(f32)[name], was[name], delta)]
+        (one,) = [t for t in tensors if t["name"] == name]
+        wanted = rms(delta), rms(errors), max(map(abs, errors))
+        check(all(near(one[key], x, 1e-3) for key, x in zip(("change", "error", "error_max"), wanted)), f"{one}, by hand {wanted}")
+        row = re.search(rf"(?m)^{re.escape(name)} +F16 +(\w+) +(\S+) +(\S+) +(\S+)$", done.stdout).groups()
+        check(row[0] == one["to"] and all(near(float(x), w, 1e-3) for x, w in zip(row[1:], wanted)), f"{row}, by hand {wanted}")
+        lost = sum(t["error"] >= t["change"] for t in adapted)
+        check((lost > 0) == bool(of_type), f"{lost} lost: {adapted}")
+        check((f"in {lost} of 12 layers storing rounds away more than the adapter changes" in done.stderr) == (lost > 0), f"{lost}: {done.stderr}")
+        check(f"{out}: 12 tensors adapted (" in done.stdout, done.stdout)
+
+
 def planned(folder):
     """The table in words has the parts of the JSON, which make up its total."""
     (folder / "t.jsonl").write_text("".join((BASE / "train.jsonl").read_text().splitlines(True)[:8]))
@@ -154,5 +181,6 @@ with tempfile.TemporaryDirectory(prefix="omm-figures-") as name:
     inspected(folder)
     counted(folder)
     made(folder)
+    merged(folder)
     planned(folder)
     print("figures: ok")

@@ -54,6 +54,12 @@ def round_trips(folder):
     train(*shape, "--alpha-pattern", "ffn_*=7", "-o", "c.gguf")
     lost = run("adapter", "export", "c.gguf", "-m", MODEL, "-o", "third").stdout
     check("exact" not in lost and "are lost" in lost, lost)
+    # A folder whose alphas one of a file does not give without rounding: refused, or rounded, which is said.
+    config = folder / "first" / "adapter_config.json"
+    config.write_text(re.sub(r'(mlp\.up_proj": *)8', r"\g<1>7", config.read_text()))
+    says(run("adapter", "import", "first", "-m", MODEL, "-o", "r.gguf", code=3), "only with rounding of B (--allow-rounding)")
+    rounding = ["adapter", "import", "first", "-m", MODEL, "-o", "r.gguf", "--allow-rounding"]
+    check("B rounded" in run(*rounding).stdout and json.loads(run(*rounding, "--json").stdout)["rounded"], "a rounded adapter is said to be exact")
     # Over there q, k and v of phi3 are one tensor, of one alpha; a file may have them apart, of ranks of their own.
     for name in ("llama", "phi3"):
         run("synth", f"tiny-{name}", f"{name}.gguf", "--type", "F32", "--layers", 2)
@@ -93,6 +99,7 @@ def refusals(folder):
     check(all((folder / name).read_bytes() == text for name, text in before.items()), "an input has changed")
     says(train("-d", "held.jsonl", "-o", "x.gguf", code=2), "given twice", "-d")
     says(run("train", "-m", "a.gguf", "-d", "train.jsonl", "-o", "x.gguf", code=3), "--start")
+    says(run("adapter", "merge", "--lora", "a.gguf", "--lora", "a.gguf=0", "-o", "x.gguf", code=2), "--lora a.gguf=0: with a scale of 0 it changes nothing")
     says(train("--start", "a.gguf=1e30", "--eval", "held.jsonl", "-o", "x.gguf", code=3), "before step 1", "held.jsonl", "a.gguf=1e30")
     check(not (folder / "x.gguf").exists(), "a refused run has written")
     train("--targets", "attn_q, attn_v ,ffn_up", "-o", "spaced.gguf")
