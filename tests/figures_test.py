@@ -166,7 +166,7 @@ def merged(folder):
 def planned(folder):
     """The table in words has the parts of the JSON, which make up its total."""
     (folder / "t.jsonl").write_text("".join((BASE / "train.jsonl").read_text().splitlines(True)[:8]))
-    train = ["train", "-m", MODEL, "-d", folder / "t.jsonl", "--steps", 1, "--batch", 300, "-t", 1, "--eval", folder / "t.jsonl", "--checkpoint", folder / "c", "--dry-run"]
+    train = ["train", "-m", MODEL, "-d", folder / "t.jsonl", "--steps", 1, "--batch", 300, "-t", 1, "--eval", folder / "t.jsonl", "--checkpoint", folder / "c", "--optimizer", "adafactor", "--dry-run"]
     memory = told(*train, "--json")["memory"]
     parts = dict(re.findall(r"(?m)^  ([a-z, -]+?) +([\d.]+) MB", run(*train).stdout))
     for name in "weights", "adapter", "optimizer", "activations", "logits", "work", "reader", "checkpoint", "held-out":
