@@ -345,8 +345,11 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
         expect(["node", "status", "-c", path], 0, "anna: not running", "stdout")
         # Its notice, of a process that is there: what it says is believed, and that it says nothing for long is told.
         board, now = {"pid": os.getpid(), "state": "fetching", "running": True}, int(time.time())
-        for updated_s, says in ((now - 100, r"anna: fetching.*; no word from it for 1\d\d s: "), (now, r"anna: fetching\n")):
-            (folder / "node" / "status.json").write_text(json.dumps(board | {"updated_s": updated_s}))
+        times = [time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now - ago)) for ago in (5000, 700)]
+        long_ago = {"since_s": now - 5000, "resident_bytes": 12300000, "wire": {"since_s": now - 700, "bytes_out": 1, "bytes_in": 2}}
+        for more, says in (({"updated_s": now - 100}, r"anna: fetching.*; no word from it for 1\d\d s: "), ({"updated_s": now}, r"anna: fetching\n"),
+                           ({"updated_s": now} | long_ago, rf"; since {times[0]}, 12.3 MB in memory\n.*\nconnection   1 bytes out, 2 in, since {times[1]}\n")):
+            (folder / "node" / "status.json").write_text(json.dumps(board | more))
             expect(["node", "status", "-c", path], 0, says, "stdout")
         # An invitation is for its owner alone, wherever it stands; in two places it is in one too many.
         (folder / "token").write_text("invite-" + "c7" * 32 + "\n")
