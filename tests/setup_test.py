@@ -232,6 +232,9 @@ def backs_up(home, other):
     home.run("restore", save, "--replace")
     check(home.config.read_bytes() == was and home.key.read_bytes() == key, "not replaced")
     check(mode(home.config) == mode(home.key) == 0o600, "others may read what was replaced")
+    home.key.write_text("another")  # none of what would not be restored
+    home.run("backup", "none.json", code=3)
+    check(not (home.path / "none.json").exists(), "a backup of what is no key")
     home.key.unlink()
     home.key.mkdir()  # where no key can be put: the file that was there stays
     newer = was + b"# newer\n"
@@ -258,6 +261,8 @@ def backs_up_certificate(home):
     home.run("backup", save)
     was = certificate.read_bytes()
     certificate.unlink()
+    home.run("backup", "none.json", code=2)  # none without what it should have
+    check(not (home.path / "none.json").exists(), "a backup without its certificate")
     for more, there, want in ([], None, was), ([], b"another", b"another"), (["--replace"], b"another", was):
         if there:
             certificate.write_bytes(there)

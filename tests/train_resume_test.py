@@ -81,6 +81,10 @@ def one(name, options, folder, dice):
     if steps != list(range(1, whole["steps"] + 1)) or min(e["tokens_per_s"] for e in events[:-1]
                                                           if e["event"] == "step") <= 0:
         fail(f"{name}: events {events}")
+    judged = [e for e in events if e.get("event") == "evaluation"]
+    best = [all(e["loss"] < before["loss"] for before in judged[:i]) for i, e in enumerate(judged)]
+    if [e["best"] for e in judged] != best or ("--patience" in options) != (False in best):
+        fail(f"{name}: the best so far are {best}: {judged}")
     plain = finish(args + ["-o", folder / "plain.gguf"], name, FASTER)[-1]  # checkpoints change nothing
     compare(name, whole, plain, folder, [("whole.gguf", "plain.gguf")])
     if (whole["steps"] < STEPS) != ("--patience" in options) or whole["stopped_early"] != ("--patience" in options):
