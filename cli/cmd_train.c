@@ -64,8 +64,14 @@ static omm_err load_model(train_run *r) {
         omm_model_fini(&r->model);
         err = cli_of_file(omm_model_load(&r->model, &gguf), "-m", r->args.model);
     }
-    omm_gguf_close(&gguf);
-    return err;
+    if (err != OMM_OK || !r->args.full) {
+        omm_gguf_close(&gguf);
+        return err;
+    }
+    /* Its keys are wanted again, and its name may be another file's by then. */
+    omm_gguf_release_all(&gguf);
+    r->like = gguf;
+    return OMM_OK;
 }
 
 /* Longer examples train, as anywhere else; but the model has no use of what is beyond. */
@@ -309,6 +315,7 @@ static void close_run(train_run *r) {
     omm_course_close(r->course);
     omm_trainer_close(r->trainer);
     omm_full_close(r->full);
+    omm_gguf_close(&r->like);
     if (r->has_start) omm_lora_fini(&r->start);
     omm_dataset_close(r->data);
     omm_dataset_close(r->eval);

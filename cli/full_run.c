@@ -70,6 +70,7 @@ omm_err full_run_open(full_run *r, const omm_recipe *recipe, const omm_full_muon
                                       .data = r->data,
                                       .recipe = recipe,
                                       .muon = *muon,
+                                      .like = &r->gguf,
                                       .compute = &r->compute,
                                       .seed = omm_seed_from_u64(seed),
                                       .listed = r->listed,

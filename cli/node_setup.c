@@ -169,6 +169,9 @@ static omm_err read_examples(const setup *s, const char *data) {
     err = omm_dataset_scan(NULL, data, tokenizer, &options, count_some, &count);
     omm_tokenizer_close(tokenizer);
     if (err == OMM_ERR_CANCELLED) err = OMM_OK;
+    if (err == OMM_OK && count == 0)
+        err = omm_raise(OMM_ERR_NOT_FOUND, "%s: nothing to learn from%s%s", data,
+                        s->client ? " of client " : "", s->client ? s->client : "");
     if (err == OMM_OK)
         fprintf(stderr, "  %u example%s\n", count,
                 count == 1                ? ""

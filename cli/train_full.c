@@ -35,27 +35,28 @@ omm_err train_full_open(train_run *r) {
         .data = r->data,
         .recipe = &r->recipe,
         .compute = &r->compute,
+        .like = &r->like,
         .seed = omm_seed_from_u64(a->seed),
         .galore = {a->galore ? a->galore_rank : 0, a->galore_every, a->galore_scale},
         .cancelled = kept_run_is_stopped,
         .micro_tokens = r->plan.micro_tokens,
         .cache_bytes_max = r->plan.cache,
         .checkpoint_layers = r->plan.checkpoint_layers};
-    return omm_full_open(&r->full, &options);
+    const omm_err err = omm_full_open(&r->full, &options);
+    omm_gguf_release_all(&r->like); /* its keys have been read */
+    return err;
 }
 
 omm_err train_full_save(const train_run *r, omm_digest *digest) {
-    omm_gguf like;
     omm_buf file;
     omm_course_settle(r->course);
-    OMM_TRY(omm_gguf_open(&like, r->args.model));
+    OMM_TRY(omm_gguf_check_unchanged(&r->like));
     omm_buf_init(&file, FULL_RUN_BYTES_MAX);
     omm_model model = r->model; /* the same weights: settled, and all F32 */
-    omm_err err = omm_full_save(&file, &model, &like);
+    omm_err err = omm_full_save(&file, &model, &r->like);
     if (err == OMM_OK)
         err = full_run_write(r->args.out, r->args.type, r->pool, omm_buf_view(&file));
     omm_buf_fini(&file);
-    omm_gguf_close(&like);
     OMM_TRY(err);
     return omm_hash_file(digest, r->args.out);
 }

@@ -12,6 +12,7 @@
 #include "omm/course.h"
 #include "omm/evaluate.h"
 #include "omm/file.h"
+#include "omm/gguf.h"
 #include "omm/json.h"
 #include "omm/model.h"
 #include "omm/tokenizer.h"
@@ -48,6 +49,7 @@ typedef struct train_run {
     train_memory memory;
     omm_trainer *trainer; /* or, with --full, */
     omm_full *full;
+    omm_gguf like; /* with it the model's file: the trained one is like it but for the weights */
     omm_course *course;
     kept_run kept;     /* its checkpoint */
     omm_file_out room; /* kept for the adapter's file */

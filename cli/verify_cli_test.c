@@ -204,6 +204,23 @@ static void test_render_patterns(void) {
     omm_lora_fini(&lora);
 }
 
+/* Whoever sealed it: it is of the coordinator that is named, or refused. */
+static void test_coordinator(void) {
+    kit k;
+    char pin[] = "--coordinator", own[2 * sizeof k.coordinator.public_key.b + 1], other[sizeof own];
+    kit_make(&k, &(kit_options){.render = cli_render_adapter});
+    omm_hex(own, omm_bytes_of(k.coordinator.public_key.b, sizeof k.coordinator.public_key.b));
+    omm_hex(other, omm_bytes_of(k.stranger.public_key.b, sizeof k.stranger.public_key.b));
+    CHECK_EQ(run(cmd_verify, k.dir, pin, own, NULL), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_verify, k.dir, pin, other, NULL), CLI_EXIT_FAILED);
+    CHECK_EQ(run(cmd_gate, k.dir, pin, own, NULL), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_gate, k.dir, pin, other, NULL), CLI_EXIT_FAILED);
+    CHECK_EQ(run(cmd_compare, k.dir, k.dir, pin, other), CLI_EXIT_FAILED);
+    other[sizeof other - 2] = '\0';
+    CHECK_EQ(run(cmd_verify, k.dir, pin, other, NULL), CLI_EXIT_USAGE);
+    kit_remove(&k);
+}
+
 static void test_commands(void) {
     kit k;
     char trust[] = "--trust";
@@ -332,5 +349,6 @@ int main(void) {
     test_render_patterns();
     test_render_cores();
     test_commands();
+    test_coordinator();
     return 0;
 }

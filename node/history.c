@@ -169,7 +169,9 @@ omm_err omm_node_history(json_t **out, omm_node *node) {
 omm_err omm_node_history_read(json_t **out, const char *state_dir) {
     char path[OMM_PATH_MAX];
     OMM_TRY(omm_path_join(path, state_dir, NODE_DATABASE));
-    if (!omm_file_exists(path))
+    uint64_t size = 0;
+    /* One that is being made has nothing in it, and no lock yet: two who open it then refuse each other. */
+    if (!omm_file_exists(path) || (omm_file_size(&size, path) == OMM_OK && size == 0))
         return omm_raise(OMM_ERR_NOT_FOUND, "%s: no node has run with it", state_dir);
     omm_db *db = NULL;
     OMM_TRY(node_keep_open_file(&db, path, 1));

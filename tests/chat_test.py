@@ -215,6 +215,21 @@ def test_announced(folder):
     check("[calculator: 47*86 = 4042]" in said, said)
 
 
+def test_counts(folder):
+    """What an answer took is of this answer alone; notes are kept where nobody else looks."""
+    home = folder / "home"
+    home.mkdir()
+    done = subprocess.run([MESHMIND, "chat", "-m", MODEL, "-t", "1", "--json", "--lookup"], input="What is 47 times 86?\n" * 5, capture_output=True, text=True,
+                          timeout=300, env={**{k: v for k, v in os.environ.items() if not k.startswith("XDG_")}, "HOME": str(home)}, umask=0o022)
+    ends = [e for e in map(json.loads, done.stdout.splitlines()) if e["event"] == "end"]
+    check(len(ends) == 5 and all(e["reused_tokens"] <= e["prompt_tokens"] and e["accepted_tokens"] <= e["answer_tokens"] for e in ends), done.stdout, done.stderr)
+    check(sum(e["reused_tokens"] for e in ends) > max(e["prompt_tokens"] for e in ends) and
+          sum(e["accepted_tokens"] for e in ends) > max(e["answer_tokens"] for e in ends), "too little to tell:", ends)
+    place = home / ".local/share/openmeshmind"
+    modes = [path.stat().st_mode & 0o777 for path in (place, place / "notes.sqlite")]
+    check(modes == [0o700, 0o600], "modes of notes:", [oct(m) for m in modes])
+
+
 with tempfile.TemporaryDirectory(prefix="omm-chat-") as name:
-    for test in test_line, test_characters, test_gone, test_answer, test_prompt, test_twice, test_at_prompt, test_thoughts, test_announced:
+    for test in test_counts, test_line, test_characters, test_gone, test_answer, test_prompt, test_twice, test_at_prompt, test_thoughts, test_announced:
         test(pathlib.Path(name))

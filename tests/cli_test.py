@@ -221,11 +221,12 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     text, held, recipe, out = (pathlib.Path(folder) / name for name in ("t.txt", "h.jsonl", "r.yaml", "a.gguf"))
     text.write_text("The sky is blue and wide. " * 20)
     turns = [[{"role": "user", "content": "word " * words}, {"role": "assistant", "content": "Yes."}] for words in (2, 90, 9000)]
+    turns.append([{"role": "user", "content": "word"}, {"role": "assistant", "content": "word " * 600}])
     held.write_text("".join(json.dumps({"messages": m}) + "\n" for m in turns) + "{}\n")
     recipe.write_text("rank: 4\n")
     train = ["train", "-m", MODEL, "--data", text, "--steps", "1", "--warmup", "0", "--batch", "64", "--seq", "64", "--out", out]
     expect([*train, "--eval", held, "--new-tokens", "0", "--skip-bad"], 0,
-           r"held-out data: 2 examples \(chat\), .*, 1 left out: nothing to learn within the model's context\n  1 bad line left out", "stdout")
+           r"held-out data: 3 examples \(chat\), .*, 1 cut to the model's context, 1 left out: nothing to learn within the model's context\n  1 bad line left out", "stdout")
     expect([*train, "--eval", text, "--new-tokens", "0"], 0, r"(?s)data: (\d+) examples .*held-out data: \1 examples \(text\)", "stdout")
     turns = [{"role": "user", "content": "house " * 480}, {"role": "assistant", "content": "Yes."}]
     held.write_text(json.dumps({"messages": turns}) + "\n")  # less than 64 tokens are left of the context
@@ -345,8 +346,11 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
         expect(["node", "status", "-c", path], 0, "anna: not running", "stdout")
         # Its notice, of a process that is there: what it says is believed, and that it says nothing for long is told.
         board, now = {"pid": os.getpid(), "state": "fetching", "running": True}, int(time.time())
-        for updated_s, says in ((now - 100, r"anna: fetching.*; no word from it for 1\d\d s: "), (now, r"anna: fetching\n")):
-            (folder / "node" / "status.json").write_text(json.dumps(board | {"updated_s": updated_s}))
+        times = [time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now - ago)) for ago in (5000, 700)]
+        long_ago = {"since_s": now - 5000, "resident_bytes": 12300000, "wire": {"since_s": now - 700, "bytes_out": 1, "bytes_in": 2}}
+        for more, says in (({"updated_s": now - 100}, r"anna: fetching.*; no word from it for 1\d\d s: "), ({"updated_s": now}, r"anna: fetching\n"),
+                           ({"updated_s": now} | long_ago, rf"; since {times[0]}, 12.3 MB in memory\n.*\nconnection   1 bytes out, 2 in, since {times[1]}\n")):
+            (folder / "node" / "status.json").write_text(json.dumps(board | more))
             expect(["node", "status", "-c", path], 0, says, "stdout")
         # An invitation is for its owner alone, wherever it stands; in two places it is in one too many.
         (folder / "token").write_text("invite-" + "c7" * 32 + "\n")
@@ -570,6 +574,8 @@ for how in [[], ["--temp", "0.9", "--seed", "7"], ["--kv", "q8_0", "--top-k", "2
         ahead = generated(*how, *proposer, STORY)
         if ahead["ids"] != plain["ids"] or not plain["ids"]:
             failures.append(f"generate {how} {proposer}: other ids: {ahead} {plain}")
+        if not 0 < ahead["drafts"]["accepted"] <= ahead["drafts"]["proposed"] and "--draft" in proposer:
+            failures.append(f"more right than there were: {ahead['drafts']}")
         # The end leaves at most one batch of proposals undecided.
         if "--draft" in proposer and ahead["drafts"]["accepted"] + 6 < ahead["drafts"]["proposed"]:
             failures.append(f"a model is no draft of itself: {ahead['drafts']}")
@@ -602,6 +608,13 @@ with tempfile.TemporaryDirectory() as folder:
     parts = [json.loads(run("generate", "-m", MODEL, *letters, "-n", n, "--session", folder + "/made/s", *text).stdout)["text"] for n, text in ((80, ("a",)), (2, ()))]
     if not parts[0].endswith("sp\ufffd") or not parts[1].startswith("\u01f9"):
         failures.append(f"generate --session, inside a character: {parts[0][-8:]!a} {parts[1]!a}")
+    # Of a model that asks for it the begin token stands before the text alone, and not where a session goes on.
+    asks, key = pathlib.Path(folder) / "asks.gguf", b"tokenizer.ggml.add_bos_token" + b"\7\0\0\0"
+    asks.write_bytes(MODEL.read_bytes().replace(key + b"\0", key + b"\1"))
+    counts = [json.loads(run("generate", "-m", model, "-n", 1, "--json", "--session", f"{folder}/{model.stem}", "Once upon").stdout)["prompt_tokens"]
+              for model in (MODEL, asks, asks)]
+    if counts != [counts[0], counts[0] + 1, counts[0]]:
+        failures.append(f"generate --session, the begin token: {counts} tokens")
     expect(["generate", "-m", MODEL, "--session", folder + "/new"], 2, "which prompt.*a text goes on without one where --session's file is there")
     if (pathlib.Path(folder) / "new").exists():
         failures.append("generate --session without a prompt left a file")

@@ -4,6 +4,7 @@
 #include "internal.h"
 #include "victim.h"
 
+#include "omm/file.h"
 #include "omm/mem.h"
 #include "omm/node_history.h"
 #include "omm_test.h"
@@ -436,6 +437,22 @@ static void receipts(void) {
     victim_close(&v);
 }
 
+/* Who looks where a node is about to make its database makes none: that file would be in use to the node. */
+static void looks_make_nothing(void) {
+    victim v;
+    char path[OMM_PATH_MAX];
+    uint64_t size = 1;
+    json_t *history = NULL;
+    victim_open(&v);
+    CHECK_OK(omm_path_join(path, v.p.f.dir, NODE_DATABASE));
+    CHECK_OK(omm_file_write(path, (omm_bytes){0}, 0600));
+    CHECK_ERR(omm_node_history_read(&history, v.p.f.dir), OMM_ERR_NOT_FOUND);
+    CHECK_OK(omm_file_size(&size, path));
+    CHECK_EQ(size, 0);
+    CHECK_OK(omm_file_remove(path));
+    victim_close(&v);
+}
+
 /* ---- a dry run says that it is one ---- */
 
 /* It says so before it trains, asks for the adapter no second time, and nothing of the training leaves; what is shown again
@@ -727,6 +744,7 @@ int main(void) {
     checkpoints();
     half_a_download();
     receipts();
+    looks_make_nothing();
     dry_is_said();
     dry_cannot_be_said();
     no_memory();

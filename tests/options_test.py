@@ -77,6 +77,10 @@ for option in (["-p", 8], ["-n", 8], ["--kv", "f16"], ["--max-memory-mb", 50], [
 for args, option in ((["synth", "tiny-llama", "/nowhere/x.gguf"], "--layers"), (["synth", "tiny-llama", "/nowhere/x.gguf"], "--threads"),
                      (["quantize", MODEL, "/nowhere/x.gguf", "Q8_0"], "--threads"), (["replay", "/nowhere", "--eval"], "--steps")):
     refused([*args, option, 0], f"{option} N: '0'; accepted: a whole number from 1 to 4294967295")
+pretrain = ["pretrain", MODEL.parent / "pretrain.yaml", "--out", pathlib.Path(tempfile.gettempdir()) / "none.gguf"]
+for more, says in ((["--threads", "auto"], "--threads auto: pretrain wants a number"), (["--checkpoint", pretrain[1], "--resume"], "--checkpoint is CONFIG"),
+                   (["--checkpoint", pretrain[3]], "--out is --checkpoint")):
+    refused([*pretrain, *more], says)
 for option in "--seq", "--rank", "--checkpoint-layers":
     refused(["bench", "-m", MODEL, option, 8], f"{option} is of bench --train")
 

@@ -314,6 +314,10 @@ def main(folder):
     check("work: more steps or tokens than its owner allows\n" in ctl("nodes"), ctl("nodes"))
     check("gives nothing, and says why: work 1; " in ctl("status"), ctl("status"))
     live.end_all([node, coordinator])
+    (declined,) = said()
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(declined["last_s"]))
+    line = f"declined     \n  round {declined['round']:<4} {at}  {declined['times']} times: recipe.steps: 2 is over our limit of 1\n"
+    check(line in meshmind("node", "status", "-c", folder / "strict.yaml"), f"{line} is not in:\n" + meshmind("node", "status", "-c", folder / "strict.yaml"))
     holds_nobody_up(folder / "hour")
     stands_in_nobodys_way(folder / "way")
 

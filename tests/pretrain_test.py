@@ -7,9 +7,10 @@ A second program, where there is one, takes a part of the runs: the bytes are th
 usage: pretrain_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
        pretrain_test.py SOURCE_DIR MESHMIND shipped      the shipped base model: its vocabulary made again, and the first steps of its training
 """
-import hashlib, json, os, pathlib, random, re, resource, signal, subprocess, sys, tempfile
+import hashlib, json, math, os, pathlib, random, re, resource, signal, subprocess, sys, tempfile
 
 from live import fail, program
+from retemplate import retemplate
 
 SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
 FASTER = MESHMIND if sys.argv[3:] == ["shipped"] else program(sys.argv[2:])
@@ -103,6 +104,9 @@ if min(e["memory_bytes"] for e in steps) < 1 << 20 or not steps[0]["eta_s"] > st
 judged = [(e["step"], e["loss"]) for e in events if e["event"] == "evaluation"]
 if len(losses) != 12 or losses[-1] > losses[0] - 0.6 or [s for s, _ in judged] != [6, 12]:
     fail(f"losses {losses}, judged {judged}")
+weights = 340 * 24 + 2 * (24 * (2 * 24 + 2 * 12) + 3 * 24 * 40 + 2 * 24) + 24
+if (result["weights"], result["moments"]) != (weights, 2 * weights):
+    fail(f"{weights} weights: {result}")
 if not judged[1][1] < judged[0][1] or abs(result["held_out_loss"] - judged[1][1]) > 0.02 or result["vocabulary"] != 340:
     fail(f"judged {judged}, result {result}")
 
@@ -158,9 +162,31 @@ if child.returncode not in (0, 3) or (child.returncode == 3 and "stopped after s
 err = run("pretrain", work / "tiny.yaml", "--out", work / "x.gguf", "--data", "/nowhere", *checkpoint, code=2).stderr
 if "is there already: --resume goes on with it" not in err:  # before texts are looked for, of which a vocabulary may take minutes
     fail(f"a checkpoint that is there: {err}")
-if pretrain(*checkpoint, "--resume")[-1]["digest"] != MODEL:
+resumed, done = pretrain(*checkpoint, "--resume"), 0
+if resumed[-1]["digest"] != MODEL:
     fail("a resumed run ends with another model")
+steps = [e for e in resumed if e["event"] == "step"]
+for e in steps:  # speed and time left are of what this process has done
+    done += e["tokens"]
+    left = done / e["tokens_per_s"] * (12 - e["step"]) / (e["step"] - (12 - len(steps)))
+    if abs(e["eta_s"] - left) > 1e-6 * left:
+        fail(f"resumed: {done} tokens done, {left} s left: {e}")
+if steps and abs(done / steps[-1]["tokens_per_s"] / resumed[-1]["seconds"] - 1) > 1e-6:
+    fail(f"resumed: {done} tokens: {steps[-1]}, {resumed[-1]}")
+again = pretrain(*checkpoint, "--resume")  # nothing is left to do: the same once more
+if [e["event"] for e in again if e["event"] == "step"] or (again[-1]["digest"], again[-1]["held_out_loss"]) != (MODEL, result["held_out_loss"]):
+    fail(f"resumed at its end: {again}")
 run("pretrain", work / "other.yaml", "--out", work / "x.gguf", *checkpoint, "--resume", code=3)
+
+# What the file will have beside its weights is the checkpoint's, too: another vocabulary of as many tokens, a template, a name.
+KEYS = "ck: the checkpoint belongs to another vocabulary, another chat template or other keys of the model's file\n"
+corpus("words.txt", "--mb", 0.05, "--seed", 5, "--phase", 4)
+(work / "one.jinja").write_text("one")
+for change in (("texts: [text.txt]\n  size", "texts: [words.txt]\n  size"), ("name: Test", "name: Test\nchat_template: one.jinja"), ("name: Test", "name: Tess")):
+    (work / "keys.yaml").write_text(CONFIG.replace(*change))
+    err = run("pretrain", work / "keys.yaml", "--out", work / "x.gguf", *checkpoint, "--resume", code=3).stderr
+    if KEYS not in err or (work / "x.gguf").exists():
+        fail(f"{change[1]}: {err}")
 
 # The last checkpoint has no room (a limit of a file's size here): the model, which is smaller, is written all the same.
 room = (work / "out.gguf").stat().st_size + 1000
@@ -168,6 +194,9 @@ done = subprocess.run([FASTER, "pretrain", work / "tiny.yaml", "--out", work / "
                       preexec_fn=lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))))
 if done.returncode != 0 or "no.ck: File too large" not in done.stderr or MODEL not in done.stdout or (work / "no.ck").exists():
     fail(f"no room for the last checkpoint: exit {done.returncode}: {done.stderr}")
+told = f"held-out loss {result['held_out_loss']:.4f} as the file has it (F16), perplexity {math.exp(result['held_out_loss']):.4f}; {result['unseen_tokens']} of its tokens are in no text"
+if told not in done.stdout:
+    fail(f"no '{told}' in {done.stdout}")
 
 # Without a checkpoint: nothing is kept, which is said with what would.
 child = subprocess.Popen([MESHMIND, "pretrain", work / "tiny.yaml", "--out", work / "lost.gguf", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -266,6 +295,32 @@ for kind in ([], ["--optimizer", "galore", "--galore-rank", 8, "--galore-every",
     resumed = full("--steps", 2, "--micro", 300, "--checkpoint", work / f"fk{len(kind)}", "--resume", *kind)[-1]
     if resumed["model_digest"] != first["model_digest"] or loss_of(resumed, "before") != loss_of(first, "before"):
         fail(f"--full {kind}, resumed: {resumed}")
+    own = (work / "third.gguf").read_bytes()
+    retemplate(work / "third.gguf", work / "other.gguf", "another")
+    (work / "other.gguf").rename(work / "third.gguf")
+    err = full("--steps", 2, "--checkpoint", work / f"fk{len(kind)}", "--resume", *kind, code=3)
+    if KEYS not in err.replace(f"fk{len(kind)}", "ck"):
+        fail(f"--full {kind}, resumed with another template: {err}")
+    (work / "third.gguf").write_bytes(own)
+
+# Of a model's file that is another one's by the end the keys are kept; what was written into is not trusted.
+for into in False, True:
+    child = subprocess.Popen([FASTER, *map(str, ["train", "-m", work / "third.gguf", "--data", work / "few.jsonl", "--out", work / "full.gguf", "--full", "--json", "--batch", 400,
+                              "--steps", 2])], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    child.stdout.readline()
+    child.send_signal(signal.SIGSTOP)
+    retemplate(work / "third.gguf", work / "other.gguf", "another")
+    if into:
+        (work / "third.gguf").write_bytes(own)
+    else:
+        (work / "other.gguf").rename(work / "third.gguf")
+    child.send_signal(signal.SIGCONT)
+    out, err = child.communicate(timeout=600)
+    if into and (child.returncode != 3 or "third.gguf was written to while" not in err):
+        fail(f"--full, the model was written into: exit {child.returncode}: {err}")
+    if not into and "chat template: chatml" not in run("inspect", work / "full.gguf").stdout:
+        fail(f"--full has the template of the file that took the model's place: {err}")
+    (work / "third.gguf").write_bytes(own)
 shown = run("inspect", work / "full.gguf").stdout
 if "F16" not in shown or "chat template: chatml" not in shown:
     fail(shown)
@@ -347,6 +402,14 @@ for name in ("tiny.yaml", "text.txt", "valid.txt"):
     err = run("pretrain", work / "tiny.yaml", "--out", work / name, code=2).stderr
     if "--out is " not in err or name not in err or (work / name).read_bytes() != before:
         fail(f"--out {name}: {err}")
+(work / "named.yaml").write_text(CONFIG.replace("texts: [text.txt]\n  size", "texts: [words.txt]\n  size").replace("name: Test", "name: Test\nchat_template: one.jinja"))
+for config, name in (("named.yaml", "words.txt"), ("named.yaml", "one.jinja"), ("from.yaml", "third.gguf")):
+    (work / "from.yaml").write_text((work / "third.yaml").read_text().replace(str(BASE / "openmeshmind-tiny-F16.gguf"), "third.gguf"))
+    before = (work / name).read_bytes()
+    for more in [], ["--start"]:
+        err = run("pretrain", work / config, "--out", work / name, *more, code=2).stderr
+        if "--out is a file that CONFIG names" not in err or name not in err or (work / name).read_bytes() != before:
+            fail(f"{config}, --out {name}: {err}")
 (work / "bytes.txt").write_bytes(b"ab\xff")
 (work / "bad.yaml").write_text(CONFIG.replace("[text.txt]", "[bytes.txt]"))
 err = run("pretrain", work / "bad.yaml", "--out", work / "bad.gguf", code=3).stderr

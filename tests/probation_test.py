@@ -213,6 +213,10 @@ def run():
     given = status["history"]["canaries"] if "history" in status else status["canaries"]
     check(len(given) >= 2 and all(c["verdict"] in ("OK", "REFUSED_LATE") for c in given), f"the worker's canaries: {given}")
     check([c["verdict"] for c in given].count("OK") >= 2, f"the worker's canaries: {given}")
+    said = subprocess.run([MESHMIND, "node", "status", "-c", FOLDER / "worker.yaml"], capture_output=True, text=True, check=True).stdout
+    for c in given:
+        line = f" {c['payload_bytes']} bytes, digest {c['payload'][:16]}..., {'passed' if c['verdict'] == 'OK' else c['verdict']}\n"
+        check(line in said.split("canaries     on public data, nothing of yours in them\n")[-1], f"{line} is not in {said}")
     check('"trouble"' not in log_of("coordinator") and "canary_trouble" not in log_of("coordinator"), "trouble with canaries")
     print(f"{len(entries)} verdicts on canaries, {len(given)} by the stranger that was let in")
 

@@ -4,7 +4,7 @@ never overwritten, keys with a passphrase; as a new user would, with a home of i
 
 usage: setup_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
-import json, os, pathlib, pty, re, signal, stat, subprocess, sys, tempfile, time
+import json, os, pathlib, pty, re, signal, stat, subprocess, sys, tempfile, termios, time
 
 from live import LIMIT_S, check, wait_for
 
@@ -54,6 +54,8 @@ class Home:
                 seen += data.decode()
         except OSError:
             pass
+        check(termios.tcgetattr(fd)[3] & termios.ECHO, f"the terminal shows nothing any more: {seen}")
+        os.close(fd)
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen
 
     def full(self, *more):
@@ -127,6 +129,20 @@ def refuses_first(home):
         check(words in said, f"{option} {value}: {said}")
         check(not home.config.exists() and not home.key.exists(), f"{option} {value}: something was written")
     home.run(*home.full())
+
+
+def takes_one_client(home):
+    """Of a file with several only this one's examples are counted, and asked for by the node."""
+    lines = ['{"client": "%s", "prompt": "a", "completion": "b"}\n' % client for client in ("anna", "bert", "anna")]
+    (home.path / "several.jsonl").write_text("".join(lines))
+    for model in [], ["--model", "fetch"]:  # seen with the model's vocabulary, and without one
+        said = home.run(*home.full("--data", "several.jsonl", "--client", "carl", *model), code=2)
+        check("several.jsonl: nothing to learn from of client carl" in said and not home.config.exists() and not home.key.exists(), said)
+    for client, count in ("anna", "  2 examples\n"), ("bert", "  1 example\n"):
+        said = home.run(*home.full("--data", "several.jsonl", "--client", client, "--replace"))
+        check(count in said and f'client: "{client}"\n' in home.config.read_text(), f"{client}: {said}{home.config.read_text()}")
+    said = home.run(*home.full("--data", "several.jsonl", "--replace"))
+    check("  3 examples\n" in said and "client:" not in home.config.read_text(), f"{said}{home.config.read_text()}")
 
 
 def asks_for_the_invitation(home):
@@ -216,19 +232,22 @@ def backs_up(home, other):
     home.run("restore", save, "--replace")
     check(home.config.read_bytes() == was and home.key.read_bytes() == key, "not replaced")
     check(mode(home.config) == mode(home.key) == 0o600, "others may read what was replaced")
+    home.key.write_text("another")  # none of what would not be restored
+    home.run("backup", "none.json", code=3)
+    check(not (home.path / "none.json").exists(), "a backup of what is no key")
     home.key.unlink()
     home.key.mkdir()  # where no key can be put: the file that was there stays
     newer = was + b"# newer\n"
     home.config.write_bytes(newer)
     home.run("restore", save, "--replace", code=3)
-    check(home.config.read_bytes() == newer, "its file is gone, or another")
+    check(home.config.read_bytes() == newer and mode(home.config) == 0o600, "its file is gone, another, or open to others")
     home.key.rmdir()
     home.run("restore", save, "--replace")
     check(home.config.read_bytes() == was, "not replaced when it could be")
     save.chmod(0o644)
     check("save.json" in home.run("restore", save, "--replace", code=2), "a backup that others may read")
     wrong = home.path / "wrong.json"
-    for text, code in ("{}", 2), (json.dumps(json.loads(save.read_text()) | {"kind": "another"}), 3):
+    for text, code in ("{}", 2), (json.dumps(json.loads(save.read_text()) | {"kind": "another"}), 3), (json.dumps(json.loads(save.read_text()) | {"schema_version": 2}), 3):
         wrong.write_text(text)
         wrong.chmod(0o600)
         other.run("restore", wrong, code=code)
@@ -242,6 +261,8 @@ def backs_up_certificate(home):
     home.run("backup", save)
     was = certificate.read_bytes()
     certificate.unlink()
+    home.run("backup", "none.json", code=2)  # none without what it should have
+    check(not (home.path / "none.json").exists(), "a backup without its certificate")
     for more, there, want in ([], None, was), ([], b"another", b"another"), (["--replace"], b"another", was):
         if there:
             certificate.write_bytes(there)
@@ -317,6 +338,16 @@ def moves(home, elsewhere):
     (strange / "coordinator.crt").write_text("another")
     said = elsewhere.run("restore", save, "-c", "strange/node.yaml", code=2)
     check("coordinator.crt is there already" in said and [f.name for f in strange.iterdir()] == ["coordinator.crt"], said)
+    (strange / "coordinator.crt").unlink()
+    (strange / "node.token").write_text("another")
+    said = elsewhere.run("restore", save, "-c", "strange/node.yaml", code=2)
+    check("node.token is there already" in said and [f.name for f in strange.iterdir()] == ["node.token"], said)
+    sealed = elsewhere.path / "sealed"  # nor does anything come into a bundle
+    sealed.mkdir()
+    for name in "manifest.json", "manifest.json.minisig":
+        (sealed / name).touch()
+    said = elsewhere.run("restore", save, "-c", "sealed/deep/node.yaml", code=2)
+    check("sealed/deep/node.yaml is in the bundle" in said and len(list(sealed.iterdir())) == 2, said)
     for member in "key", "token", "tls_certificate":  # a stranger's backup puts nothing else into the places that it names
         evil = elsewhere.path / f"evil-{member}.json"
         evil.write_text(json.dumps(json.loads(text) | {member: "ssh-ed25519 AAAA"}))
@@ -325,21 +356,27 @@ def moves(home, elsewhere):
         check(f"the backup's {member} is no" in said and not (elsewhere.path / "evil").exists(), said)
     whole = json.loads(text)  # nor anything beside what belongs there, which a shell would run
     for member, more in [("key", whole["key"].replace("{", '{"x":"$(touch x)",', 1)), ("token", whole["token"].rstrip() + "\ntouch x\n"),
-                         ("key", whole["key"].replace('"public":"', '"public":"$(touch x)')),
+                         ("key", whole["key"].replace('"public":"', '"public":"$(touch x)')), ("key", whole["key"].replace('"salt":"', '"salt":"$(touch x)')),
                          ("tls_certificate", whole["tls_certificate"] + "touch x\n"),
                          ("tls_certificate", "-----BEGIN CERTIFICATE-----\ntouch x\n-----END CERTIFICATE-----\n"),
-                         ("tls_certificate", "-----BEGIN CERTIFICATE-----\nMIIB\n")]:
+                         ("tls_certificate", "-----BEGIN CERTIFICATE-----\nMIIB\n"),
+                         ("tls_certificate", f"-----BEGIN CERTIFICATE-----\n{'M' * 77}\n-----END CERTIFICATE-----\n")]:
         evil.write_text(json.dumps(whole | {member: more}))
         said = elsewhere.run("restore", evil, "-c", "evil/node.yaml", code=3)
         check(f"the backup's {member} is no" in said and not (elsewhere.path / "evil").exists(), said)
+    lacks = elsewhere.path / "lacks.json"
+    lacks.write_text(json.dumps(whole | {"config": whole["config"].replace(str(MODEL), "/nowhere/m.gguf")}))
+    lacks.chmod(0o600)
+    said = elsewhere.run("restore", lacks, "-c", "lacks/node.yaml")
+    check("not there: /nowhere/m.gguf (model), which no backup has" in said, said)
     coloured = {k: v for k, v in whole.items() if k != "config_path"}  # nor does it move the cursor of who restores it
-    coloured["config"] = re.sub(r"(?m)^key: .*$", r'key: "c\\e[2J.key"', coloured["config"])
+    coloured["config"] = re.sub(r"(?m)^key: .*$", r'key: "c\\e[2J\\n.key"', coloured["config"])
     coloured["config"] = re.sub(r"(?m)^(tls_certificate|token_file|passphrase_file): .*$", r'\1: "\1"', coloured["config"])
     evil.write_text(json.dumps(coloured))
     said = elsewhere.run("restore", evil, "-c", "evil/node.yaml")
-    check("c?[2J.key" in said and "\x1b" not in said, said)
+    check("c?[2J?.key" in said and "\x1b" not in said, said)
     said = elsewhere.run("status", "-c", "evil/node.yaml")
-    check("c?[2J.key" in said and "\x1b" not in said, said)
+    check("c?[2J?.key" in said and "\x1b" not in said, said)
     (data / "node.token").unlink()  # it was let in
     elsewhere.run("backup", "later.json")
     elsewhere.run("restore", "later.json", "-c", "third/node.yaml")
@@ -396,6 +433,7 @@ with tempfile.TemporaryDirectory(prefix="omm-setup-") as name:
     backs_up_certificate(plain)
     follows_xdg(Home(name / "xdg"))
     refuses_first(Home(name / "refused"))
+    takes_one_client(Home(name / "several"))
     asks_for_the_invitation(Home(name / "invited"))
     can_be_pasted(Home(name / "pasted"))
     reads_without_a_model(Home(name / "unmodelled"))

@@ -54,6 +54,12 @@ def round_trips(folder):
     train(*shape, "--alpha-pattern", "ffn_*=7", "-o", "c.gguf")
     lost = run("adapter", "export", "c.gguf", "-m", MODEL, "-o", "third").stdout
     check("exact" not in lost and "are lost" in lost, lost)
+    # A folder whose alphas one of a file does not give without rounding: refused, or rounded, which is said.
+    config = folder / "first" / "adapter_config.json"
+    config.write_text(re.sub(r'(mlp\.up_proj": *)8', r"\g<1>7", config.read_text()))
+    says(run("adapter", "import", "first", "-m", MODEL, "-o", "r.gguf", code=3), "only with rounding of B (--allow-rounding)")
+    rounding = ["adapter", "import", "first", "-m", MODEL, "-o", "r.gguf", "--allow-rounding"]
+    check("B rounded" in run(*rounding).stdout and json.loads(run(*rounding, "--json").stdout)["rounded"], "a rounded adapter is said to be exact")
     # Over there q, k and v of phi3 are one tensor, of one alpha; a file may have them apart, of ranks of their own.
     for name in ("llama", "phi3"):
         run("synth", f"tiny-{name}", f"{name}.gguf", "--type", "F32", "--layers", 2)
@@ -68,6 +74,22 @@ def round_trips(folder):
     says(run("adapter", "show", "empty", code=2), "adapter_config.json", "adapter_model.safetensors")
 
 
+def goes_on_as_it_was(folder):
+    """Two steps are one and, from its file, one more: alphas that differ are trained as they were, though a file has one of them.  Of
+    one example each step is the same one, and SGD keeps nothing."""
+    (folder / "one.jsonl").write_text((folder / "train.jsonl").read_text().splitlines(True)[0])
+    common = ["train", "-m", MODEL, "-d", "one.jsonl", "--warmup", 0, "--batch", 128, "-t", 1, "--optimizer", "sgd", "--schedule", "constant", "--lr", 0.5, "--clip", 0]
+    shape = ["--targets", "attn_q,attn_v", "--alpha-pattern", "attn_q=4"]
+    run(*common, *shape, "--steps", 2, "-o", "both.gguf")
+    run(*common, *shape, "--steps", 1, "-o", "first.gguf")
+    run(*common, "--steps", 1, "--start", "first.gguf", "-o", "second.gguf")
+    files = [(folder / name).read_bytes() for name in ("both.gguf", "second.gguf", "first.gguf")]
+    check(files[0] == files[1] != files[2], "training that goes on from a file with alphas of its own goes another way")
+    for weight, rounded in (0.3, True), (0.5, False):  # of two that become one
+        said = run(*common, "--steps", 1, "--start", f"first.gguf={weight}", "--start", "first.gguf", "-o", "third.gguf").stderr
+        check(("--start: scales times weights differ by no power of two: B was rounded once\n" in said) == rounded, f"{weight}: {said}")
+
+
 def refusals(folder):
     says(train("--start", "a.gguf", "--rank", 2, "--targets", "v", "-o", "x.gguf", code=2), "blk.0.attn_q: ", "rank 2, alpha 16 (scale 8), the recipe says nothing there")
     says(train("--start", "a.gguf", "--rslora", "-o", "x.gguf", code=2), "alpha 16 with rsLoRA (scale 5.6569)")
@@ -77,6 +99,7 @@ def refusals(folder):
     check(all((folder / name).read_bytes() == text for name, text in before.items()), "an input has changed")
     says(train("-d", "held.jsonl", "-o", "x.gguf", code=2), "given twice", "-d")
     says(run("train", "-m", "a.gguf", "-d", "train.jsonl", "-o", "x.gguf", code=3), "--start")
+    says(run("adapter", "merge", "--lora", "a.gguf", "--lora", "a.gguf=0", "-o", "x.gguf", code=2), "--lora a.gguf=0: with a scale of 0 it changes nothing")
     says(train("--start", "a.gguf=1e30", "--eval", "held.jsonl", "-o", "x.gguf", code=3), "before step 1", "held.jsonl", "a.gguf=1e30")
     check(not (folder / "x.gguf").exists(), "a refused run has written")
     train("--targets", "attn_q, attn_v ,ffn_up", "-o", "spaced.gguf")
@@ -111,12 +134,12 @@ def shared_checkpoint(folder):
                 return
         check(False, f"no {name}: {process.stderr.read()}")
 
-    def start(rate):
+    def start(rate, every=2):
         args = ["train", "-m", MODEL, "-d", "train.jsonl", "--steps", 3000, "--warmup", 0, "--batch", 128, "--micro", 128, "-t", 1, "--lr", rate,
-                "--checkpoint", "shared.ck", "--checkpoint-every", 2, "-o", f"of-{rate}.gguf", "--json"]
+                "--checkpoint", "shared.ck", "--checkpoint-every", every, "-o", f"of-{rate}.gguf", "--json"]
         return subprocess.Popen([MESHMIND, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    first, second = start(0.001), None
+    first, second, third = start(0.001), None, None
     try:
         events_until(first, "step")
         first.send_signal(signal.SIGSTOP)
@@ -135,8 +158,22 @@ def shared_checkpoint(folder):
         second.send_signal(signal.SIGINT)
         _, said = second.communicate(timeout=300)
         check(second.returncode == 3 and "shared.ck keeps it" in said and (folder / "shared.ck").exists(), f"{second.returncode}: {said}")
+        # Also where it was the run's own before, and whether another file has its name or another text is in it.
+        for into in False, True:
+            (folder / "shared.ck").unlink()
+            third = start(0.003, 50)  # far from its next one when it is stopped
+            events_until(third, "checkpoint")
+            third.send_signal(signal.SIGSTOP)
+            (folder / "other.ck").write_bytes(b"another's")
+            if into:
+                (folder / "shared.ck").write_bytes(b"another's")
+            else:
+                (folder / "other.ck").rename(folder / "shared.ck")
+            third.send_signal(signal.SIGCONT)
+            _, said = third.communicate(timeout=300)
+            check(third.returncode == 3 and "another program has written it meanwhile" in said and (folder / "shared.ck").read_bytes() == b"another's", f"{third.returncode}: {said}")
     finally:
-        for process in (first, second):
+        for process in (first, second, third):
             if process and process.poll() is None:
                 process.kill()
 
@@ -168,6 +205,7 @@ with tempfile.TemporaryDirectory(prefix="omm-train-files-") as name:
     (folder / "held.jsonl").write_text("".join(lines[12:14]))
     (folder / "empty").mkdir()
     round_trips(folder)
+    goes_on_as_it_was(folder)
     refusals(folder)
     events(folder)
     shared_checkpoint(folder)

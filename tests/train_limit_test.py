@@ -17,6 +17,7 @@ BALLAST = b"x" * (150 << 20)  # this process is larger than what it starts: its 
 OPTIONS = {"alone": [], "two threads": ["-t", 2],
            "checkpoints, the best": ["--eval", "held.jsonl", "--eval-every", 1, "--keep", "best", "--checkpoint", "a.ck",
                                      "--checkpoint-every", 1, "--new-tokens", 4, "--report", "report"],
+           "all weights": ["--full", "--checkpoint", "a.ck", "--checkpoint-every", 1],
            "much to write": ["--optimizer", "sgd", "--rank", 128],
            "a core": ["--parts", "core", "--rank", 32, "--checkpoint", "a.ck"]}
 

@@ -71,6 +71,13 @@ def train(folder, *options):
             (report / "report.html").read_text())
 
 
+def for_people(report, folder):
+    """What the same command says without --json."""
+    words = [word for word in report["arguments"] if word != "--json"]
+    words[words.index("--report") + 1] = folder / "for people"
+    return subprocess.run([FASTER, "train", *words], capture_output=True, text=True).stdout
+
+
 def set_counters(root, *joules):
     for zone, (name, value) in enumerate(zip(("package-0", "package-1", "psys"), joules)):
         folder = root / f"intel-rapl:{zone}"
@@ -282,7 +289,8 @@ def check_counted(folder):
         exact = [judged[k] for k in ("items", "calls", "call_parses", "tool_right", "call_exact", "replies", "reply_exact")]
         check(exact == [4, 1, exact[2] if when == "before" else 1, calls, calls, 3, replies], f"{when}: {judged}")
     whole = report["held_out"]["all"][0]
-    for words in (f"loss +{whole['loss_before']:.4f} +{whole['loss_after']:.4f} ", "call exact +0 +1 +of 1", "other reply exact +0 +1 +of 3"):
+    gained = re.escape(f"({whole['loss_after'] - whole['loss_before']:+.4f})")
+    for words in (f"loss +{whole['loss_before']:.4f} +{whole['loss_after']:.4f}   nats per token {gained}\n", "call exact +0 +1 +of 1", "other reply exact +0 +1 +of 3"):
         check(re.search(words, said), f"no '{words}' in {said}")
     check_page((out / "report.html").read_text(), report)
     # From that adapter, at a rate of 0: before is what after was, and after too.
@@ -412,6 +420,10 @@ with tempfile.TemporaryDirectory(prefix="omm-report-") as name:
     result, report, page = train(folder, "--eval", folder / "h.jsonl", "--eval-every", 3, "--new-tokens", 8)
     check_numbers(result, report)
     shown = check_page(page, report)
+    said = for_people(report, folder)
+    best = min(result["evaluations"], key=lambda e: e["loss"])
+    check(f"held-out loss on the way: {len(result['evaluations'])} times, lowest {best['loss']:.4f} after step {best['step']}\n" in said
+          and best["step"] == result["best_step"] > result["evaluations"][0]["step"], f"{result['evaluations']}: {said}")
     lines = (folder / "h.jsonl").read_bytes(), (folder / "t.jsonl").read_bytes()
     check([report[k]["digest"] for k in ("judged_on", "trained_on")] == [hashlib.blake2b(x, digest_size=32).hexdigest() for x in lines], "digests of whole files")
     check(result["evaluation"]["shared"] == 0 and result["evaluation"]["shared_lines"] == [], f"shared: {result['evaluation']}")
@@ -422,6 +434,11 @@ with tempfile.TemporaryDirectory(prefix="omm-report-") as name:
     check("answers" not in short["held_out"]["all"][0] and len(short["held_out"]["clients"]) == 3,
           f"losses alone: {short['held_out']}")
     check(len(check_page(page, short).curves) == 3, "curves of a streamed run")
+    items, clients, split = short["held_out"]["all"][0]["items"], len(short["held_out"]["clients"]), short["data"]["split"]
+    check((round(split["share"], 6), split["by"], split["held_out"], split["held_out_clients"]) == (0.3, "item", items, clients), f"split: {split}")
+    said = for_people(short, folder)
+    check(f"  held out by --split 0.3: {items} examples of {clients} clients; trained on {short['examples']} of {short['data']['clients']}\n" in said
+          and (items, clients) != (short["examples"], short["data"]["clients"]), f"split: {said}")
     check_energy(folder)
     check_folder(folder)
     check_counted(folder)

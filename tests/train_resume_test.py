@@ -32,9 +32,9 @@ SAME = ("adapter_digest", "chain", "evaluations", "best_step", "stopped_early", 
         "loss_first", "loss_last", "evaluation")
 
 
-def start(args, meshmind):
+def start(args, meshmind, **more):
     return subprocess.Popen([meshmind, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            text=True)
+                            text=True, **more)
 
 
 def finish(args, name, meshmind=MESHMIND):
@@ -81,6 +81,10 @@ def one(name, options, folder, dice):
     if steps != list(range(1, whole["steps"] + 1)) or min(e["tokens_per_s"] for e in events[:-1]
                                                           if e["event"] == "step") <= 0:
         fail(f"{name}: events {events}")
+    judged = [e for e in events if e.get("event") == "evaluation"]
+    best = [all(e["loss"] < before["loss"] for before in judged[:i]) for i, e in enumerate(judged)]
+    if [e["best"] for e in judged] != best or ("--patience" in options) != (False in best):
+        fail(f"{name}: the best so far are {best}: {judged}")
     plain = finish(args + ["-o", folder / "plain.gguf"], name, FASTER)[-1]  # checkpoints change nothing
     compare(name, whole, plain, folder, [("whole.gguf", "plain.gguf")])
     if (whole["steps"] < STEPS) != ("--patience" in options) or whole["stopped_early"] != ("--patience" in options):
@@ -109,8 +113,9 @@ def other_micro(folder):
     args = COMMON + ["-d", folder / "train.jsonl", "--dropout", 0.1, *KEPT]
     whole = finish(args + [folder / "m.ck", "-o", folder / "m.gguf", "--micro", 512], "micro", FASTER)[-1]
     again = args + [folder / "n.ck", "-o", folder / "n.gguf", "--resume", "--micro"]
-    child = start(again + [512], MESHMIND)
-    for _ in range(8):
+    # Not ignored, as under nohup.
+    child = start(again + [512], MESHMIND, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
+    for _ in range(2):
         child.stdout.readline()
     child.send_signal(signal.SIGHUP)  # its terminal is closed
     child.communicate(timeout=300)
@@ -218,6 +223,7 @@ def refusals(folder):
              (args + ["--resume", "--loss", "all"], 3, "whole.ck: the checkpoint belongs to another choice of what is learned of the same data\n"),
              (args + ["--resume", "--seed", 77], 3, "whole.ck: the checkpoint belongs to another seed\n"),
              (args + ["--resume", "--targets", "blk.0.*"], 3, "another recipe (another targets)"),
+             (args + ["--resume", "--eval", folder / "held.jsonl"], 3, "the checkpoint was made without held-out data"),
              (args + ["--resume", "--eval", folder / "held.jsonl", "--eval-every", 1], 3, "evaluates every"),
              (args[:-2] + ["--resume"], 2, "--resume needs --checkpoint"),
              (args + ["--patience", 1], 2, "need --eval-every"),

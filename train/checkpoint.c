@@ -25,7 +25,12 @@ static const checkpoint_kind s_kind = {.magic = {'O', 'M', 'M', 'T'},
                                        .bytes_min = CHECKPOINT_FIXED_BYTES + OMM_RECIPE_BYTES +
                                                     2 * DIGEST_BYTES,
                                        .name = "a checkpoint of LoRA training (without --full)",
-                                       .more = "other ranks or scales of the start adapter"};
+                                       .start = "another start",
+                                       .more = "other ranks or scales of the start adapter",
+                                       /* Without a start adapter that follows from the seed. */
+                                       .behind = {[CHECKPOINT_LEARNED] = 1u << CHECKPOINT_DATA,
+                                                  [CHECKPOINT_START] = 1u << CHECKPOINT_SEED,
+                                                  [CHECKPOINT_MORE] = 1u << CHECKPOINT_START}};
 
 static size_t checkpoint_bytes(const omm_trainer *t, uint32_t step) {
     return checkpoint_head_bytes(&t->recipe, step) + DIGEST_BYTES * ((size_t)step + 1) +
@@ -34,7 +39,7 @@ static size_t checkpoint_bytes(const omm_trainer *t, uint32_t step) {
 }
 
 static checkpoint_run run_of(const omm_trainer *t) {
-    return (checkpoint_run){&s_kind, &t->recipe, &t->identity, t->lora.value_count};
+    return (checkpoint_run){&s_kind, &t->recipe, &t->identity, &t->identity, t->lora.value_count};
 }
 
 static omm_err put_all(const omm_trainer *t, omm_buf *out) {
@@ -163,22 +168,23 @@ static omm_err check_recipe(omm_bytes bytes, const omm_recipe *ours) {
                      which);
 }
 
-/* Of what is drawn or counted from another part only this part is named: without a start adapter that follows from the seed, and
- * of other data other tokens are learned. */
-static bool differs(omm_bytes marks, const checkpoint_identity *ours, checkpoint_part part) {
-    static const checkpoint_part behind[CHECKPOINT_PARTS] = {[CHECKPOINT_LEARNED] = CHECKPOINT_DATA,
-                                                             [CHECKPOINT_START] = CHECKPOINT_SEED,
-                                                             [CHECKPOINT_MORE] = CHECKPOINT_START};
-    if (behind[part] && differs(marks, ours, behind[part])) return false;
+/* Of what is drawn or counted from another part only that part is named. */
+static bool differs(omm_bytes marks, const checkpoint_identity *ours, checkpoint_part part,
+                    const checkpoint_kind *kind) {
+    for (size_t i = 0; i < CHECKPOINT_PARTS; i++)
+        if ((kind->behind[part] & 1u << i) && differs(marks, ours, (checkpoint_part)i, kind))
+            return false;
     return omm_get_u64(marks.data + 8 * (size_t)part) != ours->marks[part];
 }
 
 /* marks: of the checkpoint; empty in one of before. */
-static omm_err other_model(omm_bytes marks, const checkpoint_identity *ours) {
+static omm_err other_model(omm_bytes marks, const checkpoint_identity *ours,
+                           const checkpoint_kind *kind) {
     const char *why = marks.size == 0 ? "of another architecture, other sizes or other weights"
-                      : differs(marks, ours, CHECKPOINT_ARCHITECTURE) ? "of another architecture"
-                      : differs(marks, ours, CHECKPOINT_SIZES)        ? "of other sizes"
-                                                                      : "with other weights";
+                      : differs(marks, ours, CHECKPOINT_ARCHITECTURE, kind)
+                          ? "of another architecture"
+                      : differs(marks, ours, CHECKPOINT_SIZES, kind) ? "of other sizes"
+                                                                     : "with other weights";
     return omm_raise(OMM_ERR_MISMATCH, "the checkpoint belongs to another model: %s", why);
 }
 
@@ -188,12 +194,12 @@ static omm_err other_run(omm_bytes marks, const checkpoint_identity *ours,
         [CHECKPOINT_SEED] = "another seed",
         [CHECKPOINT_DATA] = "another data set",
         [CHECKPOINT_LEARNED] = "another choice of what is learned of the same data",
-        [CHECKPOINT_START] = "another start",
+        [CHECKPOINT_START] = kind->start,
         [CHECKPOINT_MORE] = kind->more};
     char list[256] = "";
     for (size_t i = CHECKPOINT_SEED; i < CHECKPOINT_PARTS && marks.size > 0; i++) {
         const size_t at = strlen(list);
-        if (differs(marks, ours, (checkpoint_part)i))
+        if (differs(marks, ours, (checkpoint_part)i, kind))
             snprintf(list + at, sizeof list - at, "%s%s", at ? " and " : "", said[i]);
     }
     return omm_raise(OMM_ERR_MISMATCH, "the checkpoint belongs to %s",
@@ -201,12 +207,12 @@ static omm_err other_run(omm_bytes marks, const checkpoint_identity *ours,
 }
 
 static omm_err check_run(omm_bytes recipe, omm_bytes identity, omm_bytes marks,
-                         const checkpoint_run *run) {
+                         const checkpoint_run *run, const checkpoint_identity *ours) {
     OMM_TRY(check_recipe(recipe, run->recipe));
-    if (memcmp(identity.data, run->identity->model.b, DIGEST_BYTES) != 0)
-        return other_model(marks, run->identity);
-    if (memcmp(identity.data + DIGEST_BYTES, run->identity->run.b, DIGEST_BYTES) != 0)
-        return other_run(marks, run->identity, run->kind);
+    if (memcmp(identity.data, ours->model.b, DIGEST_BYTES) != 0)
+        return other_model(marks, ours, run->kind);
+    if (memcmp(identity.data + DIGEST_BYTES, ours->run.b, DIGEST_BYTES) != 0)
+        return other_run(marks, ours, run->kind);
     return OMM_OK;
 }
 
@@ -237,7 +243,8 @@ omm_err checkpoint_take_head(checkpoint_head *head, omm_reader *rest, omm_bytes 
     OMM_TRY(checkpoint_envelope(&content, in, run->kind));
     *r = omm_reader_of(content);
     omm_read_u32(r); /* magic */
-    head->has_marks = omm_read_u32(r) > 3;
+    const uint32_t version = omm_read_u32(r);
+    head->has_marks = version > 3;
     const size_t theirs = omm_recipe_bytes_in(omm_bytes_of(content.data + 8, content.size - 8));
     const omm_bytes recipe = omm_read_bytes(r, theirs > 0 ? theirs : omm_recipe_bytes(run->recipe));
     const omm_bytes identity = omm_read_bytes(r, CHECKPOINT_IDENTITY_BYTES);
@@ -248,7 +255,8 @@ omm_err checkpoint_take_head(checkpoint_head *head, omm_reader *rest, omm_bytes 
     head->learned = omm_read_u64(r);
     const uint64_t value_count = omm_read_u64(r);
     if (r->failed) return omm_raise(OMM_ERR_SIZE, "the checkpoint ends early");
-    OMM_TRY(check_run(recipe, identity, marks, run));
+    OMM_TRY(check_run(recipe, identity, marks, run,
+                      version < run->kind->version ? run->before : run->identity));
     if (value_count != run->value_count || head->step > run->recipe->steps)
         return omm_raise(OMM_ERR_FORMAT, "the checkpoint contradicts itself");
     head->losses = omm_read_bytes(r, head->step * sizeof(float));

@@ -12,15 +12,6 @@
 
 #include <stdbool.h>
 
-/* A kind: "magic | version u32 | ... | BLAKE2b-256 of all before". */
-typedef struct checkpoint_kind {
-    uint8_t magic[4];
-    uint32_t version_min, version; /* that are read, and that is written */
-    size_t bytes_min;              /* with the digest */
-    const char *name;              /* "a checkpoint of ..." */
-    const char *more;              /* what `more` of its identity is: "other ..." */
-} checkpoint_kind;
-
 /* Of what an identity is made, each with a mark by which it is said what differs. */
 typedef enum checkpoint_part {
     CHECKPOINT_ARCHITECTURE,
@@ -33,6 +24,17 @@ typedef enum checkpoint_part {
     CHECKPOINT_MORE,
     CHECKPOINT_PARTS
 } checkpoint_part;
+
+/* A kind: "magic | version u32 | ... | BLAKE2b-256 of all before". */
+typedef struct checkpoint_kind {
+    uint8_t magic[4];
+    uint32_t version_min, version; /* that are read, and that is written */
+    size_t bytes_min;              /* with the digest */
+    const char *name;              /* "a checkpoint of ..." */
+    const char *start, *more;      /* what these of its identity are: "another ...", "other ..." */
+    uint32_t
+        behind[CHECKPOINT_PARTS]; /* 1 << a part, of those that this one is drawn or counted from */
+} checkpoint_kind;
 
 /* What a checkpoint must have in common with the run that goes on with it. */
 typedef struct checkpoint_identity {
@@ -71,6 +73,7 @@ typedef struct checkpoint_run {
     const checkpoint_kind *kind;
     const omm_recipe *recipe;
     const checkpoint_identity *identity;
+    const checkpoint_identity *before; /* what one of a version before the kind's has */
     uint64_t value_count;
 } checkpoint_run;
 

@@ -4,9 +4,10 @@
  *   position u64 | tokens u64 | learned u64 | value_count u64 | losses f32[step] |
  *   values f32[value_count] | m, v, p f32[their counts] | BLAKE2b-256 of all before
  *
- * identity (checkpoint.h): its weights and its start are those that the run began with, and what more
- * decides: galore's rank, every, scale where it is on, muon's rate and momentum where that is, a byte 1
- * where the texts are listed.
+ * identity (checkpoint.h): its weights are those that the run began with, its start is what the finished
+ * file will have beside them (full_like_digest; where nothing was said of it, and in versions 3 and 4, the
+ * weights once more), and what more decides: galore's rank, every, scale where it is on, muon's rate and
+ * momentum where that is, a byte 1 where the texts are listed.
  */
 #include "checkpoint.h"
 #include "full_internal.h"
@@ -24,10 +25,14 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "little endian only");
 static const checkpoint_kind s_kind = {
     .magic = {'O', 'M', 'M', 'F'},
     .version_min = 3, /* without marks */
-    .version = 4,
+    .version = 5,     /* 4: whatever the file has beside the weights */
     .bytes_min = CHECKPOINT_FIXED_BYTES + OMM_RECIPE_BYTES + DIGEST_BYTES,
     .name = "a checkpoint of training over all weights (--full)",
-    .more = "other settings of GaLore or Muon, or another order of the texts"};
+    .start = "another vocabulary, another chat template or other keys of the model's file",
+    .more = "other settings of GaLore or Muon, or another order of the texts",
+    /* A vocabulary decides what of the texts are tokens. */
+    .behind = {[CHECKPOINT_DATA] = 1u << CHECKPOINT_START,
+               [CHECKPOINT_LEARNED] = 1u << CHECKPOINT_DATA | 1u << CHECKPOINT_START}};
 
 /* --- checkpoint ------------------------------------------------------------------------------ */
 
@@ -37,7 +42,7 @@ static size_t checkpoint_bytes(const omm_full *t, uint32_t step) {
 }
 
 static checkpoint_run run_of(const omm_full *t) {
-    return (checkpoint_run){&s_kind, &t->recipe, &t->identity, t->tensors.value_count};
+    return (checkpoint_run){&s_kind, &t->recipe, &t->identity, &t->before, t->tensors.value_count};
 }
 
 static omm_err put_all(const omm_full *t, omm_buf *out) {
@@ -122,15 +127,59 @@ static bool starts(omm_bytes key, const char *with) {
     return key.size >= size && memcmp(key.data, with, size) == 0;
 }
 
+/* Not of its element types and parts. */
+static bool is_copied(omm_bytes key) {
+    return !starts(key, "general.file_type") && !omm_gguf_is_split_key(key) &&
+           !starts(key, "general.quantization_version");
+}
+
+/* Beside the weights: rope factors. */
+static bool is_copied_tensor(const omm_gguf_tensor *x) {
+    return starts(omm_bytes_str(x->name), "rope_f");
+}
+
 static void put_keys(omm_gguf_writer *w, const omm_gguf *like) {
-    for (size_t i = 0; i < like->kv_count; i++) {
-        const omm_gguf_kv *kv = &like->kvs[i];
-        if (starts(kv->key, "general.file_type") || omm_gguf_is_split_key(kv->key) ||
-            starts(kv->key, "general.quantization_version"))
-            continue;
-        omm_gguf_put_kv(w, kv);
-    }
+    for (size_t i = 0; i < like->kv_count; i++)
+        if (is_copied(like->kvs[i].key)) omm_gguf_put_kv(w, &like->kvs[i]);
     omm_gguf_put_u32(w, "general.file_type", 0);
+}
+
+static void add_number(omm_hasher *h, uint64_t number) {
+    uint8_t bytes[8];
+    omm_put_u64(bytes, number);
+    omm_hasher_update(h, omm_bytes_of(bytes, sizeof bytes));
+}
+
+static void add_bytes(omm_hasher *h, omm_bytes bytes) {
+    add_number(h, bytes.size);
+    omm_hasher_update(h, bytes);
+}
+
+static void add_key(omm_hasher *h, const omm_gguf_kv *kv) {
+    add_bytes(h, kv->key);
+    add_number(h, kv->kind);
+    add_number(h, kv->element);
+    add_number(h, kv->count);
+    add_bytes(h, kv->data);
+}
+
+static void add_tensor(omm_hasher *h, const omm_gguf_tensor *x) {
+    add_bytes(h, omm_bytes_str(x->name));
+    add_number(h, x->n_dims);
+    for (uint32_t d = 0; d < x->n_dims; d++) add_number(h, x->dims[d]);
+    if (!is_copied_tensor(x)) return;
+    add_number(h, x->type);
+    add_bytes(h, x->data);
+}
+
+omm_digest full_like_digest(const omm_gguf *like) {
+    omm_hasher h;
+    omm_hasher_init(&h);
+    omm_hasher_update(&h, omm_bytes_str("omm.full.like"));
+    for (size_t i = 0; i < like->kv_count; i++)
+        if (is_copied(like->kvs[i].key)) add_key(&h, &like->kvs[i]);
+    for (size_t i = 0; i < like->tensor_count; i++) add_tensor(&h, &like->tensors[i]);
+    return omm_hasher_final(&h);
 }
 
 /* Where a tensor of a file begins in the vector: fused ones are their parts one after the other. */
@@ -157,8 +206,7 @@ static omm_err put_tensors(omm_gguf_writer *w, const full_tensors *t, const floa
     for (size_t i = 0; i < like->tensor_count; i++) {
         const omm_gguf_tensor *x = &like->tensors[i];
         const full_tensor *from = place_of(t, x);
-        const bool is_factor = starts(omm_bytes_str(x->name), "rope_f");
-        if (!from && !is_factor)
+        if (!from && !is_copied_tensor(x))
             return omm_raise(OMM_ERR_MISMATCH,
                              "tensor '%s' has no counterpart of its size in the "
                              "trained model",

@@ -44,11 +44,14 @@ struct omm_full {
     uint32_t step;     /* done */
     uint64_t position; /* examples consumed */
     uint64_t tokens, learned;
-    checkpoint_identity identity;
+    checkpoint_identity identity, before; /* as checkpoint_run has them */
 };
 
 /* What omm_full_resume would check, and the steps that a checkpoint has done; changes nothing. */
 OMM_CHECKED omm_err full_checkpoint_step(uint32_t *step, const omm_full *t, omm_bytes checkpoint);
+
+/* Of what omm_full_save takes from `like`: keys in their order, names and shapes of tensors, what is no weight. */
+omm_digest full_like_digest(const omm_gguf *like);
 
 /* The smaller side of a layer's matrix, of which GaLore takes its rank's directions; 0 of anything else. */
 uint32_t full_side_of(const full_tensor *x);

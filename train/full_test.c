@@ -229,8 +229,8 @@ typedef struct run {
     omm_full *full;
 } run;
 
-static void open_run(run *r, const omm_dataset *data, const variant *v, const omm_recipe *recipe,
-                     omm_isa isa, unsigned threads) {
+static void open_like(run *r, const omm_dataset *data, const variant *v, const omm_recipe *recipe,
+                      omm_isa isa, unsigned threads, const omm_gguf *like) {
     *r = (run){0};
     test_synth_open(&r->model, OMM_FORMAT_F16);
     CHECK_OK(omm_pool_open(&r->pool, threads));
@@ -239,11 +239,17 @@ static void open_run(run *r, const omm_dataset *data, const variant *v, const om
                                 .data = data,
                                 .recipe = recipe,
                                 .compute = &r->compute,
+                                .like = like,
                                 .seed = omm_seed_from_u64(3),
                                 .galore = {v->galore_rank, 2, 0.25F},
                                 .muon = v->muon,
                                 .checkpoint_layers = threads - 1};
     CHECK_OK(omm_full_open(&r->full, &options));
+}
+
+static void open_run(run *r, const omm_dataset *data, const variant *v, const omm_recipe *recipe,
+                     omm_isa isa, unsigned threads) {
+    open_like(r, data, v, recipe, isa, threads, NULL);
 }
 
 static void close_run(run *r) {
@@ -363,6 +369,88 @@ static void resume_is_exact(const omm_dataset *data, const variant *v) {
     CHECK_EQ(omm_full_resume(a.full, omm_buf_view(&at)), OMM_ERR_FORMAT);
     close_run(&a);
     omm_buf_fini(&at);
+}
+
+/* What a model's file has beside its weights; `other`: 0, or which of it is another. */
+typedef enum other_like {
+    LIKE_SAME,
+    LIKE_TYPE, /* of what is not copied */
+    LIKE_PART,
+    LIKE_TEMPLATE,
+    LIKE_MORE,
+    LIKE_ORDER,
+    LIKE_FACTOR,
+    LIKE_SHAPE,
+    LIKE_COUNT
+} other_like;
+
+static void write_like(omm_buf *out, other_like other) {
+    const bool turned = other == LIKE_ORDER;
+    const uint64_t dims[2] = {4, other == LIKE_SHAPE ? 2 : 1};
+    const float factors[8] = {1, 2, 3, other == LIKE_FACTOR ? 5.0F : 4.0F};
+    omm_gguf_writer w;
+    omm_gguf_writer_init(&w);
+    if (turned) omm_gguf_put_text(&w, "general.name", "a name");
+    omm_gguf_put_text(&w, "tokenizer.chat_template", other == LIKE_TEMPLATE ? "b" : "a");
+    if (!turned) omm_gguf_put_text(&w, "general.name", "a name");
+    omm_gguf_put_u32(&w, "general.file_type", other == LIKE_TYPE ? 7 : 1);
+    if (other == LIKE_PART) omm_gguf_put_u32(&w, "split.more", 1);
+    if (other == LIKE_MORE) omm_gguf_put_u32(&w, "general.more", 1);
+    omm_gguf_put_tensor(&w, "rope_freqs.weight", OMM_GGML_F32, 1, dims,
+                        omm_bytes_of(factors, 4 * sizeof *factors));
+    omm_gguf_put_tensor(&w, "output_norm.weight", OMM_GGML_F32, 2, dims,
+                        omm_bytes_of(factors, 4 * dims[1] * sizeof *factors));
+    CHECK_OK(omm_gguf_writer_finish(out, &w));
+    omm_gguf_writer_fini(&w);
+}
+
+/* What the finished file will have beside the weights is part of whose a checkpoint is; of one from before, nothing is known of that. */
+static void keys_are_its_own(const omm_dataset *data) {
+    run a, before, b;
+    omm_gguf likes[LIKE_COUNT];
+    omm_buf files[LIKE_COUNT], at, old, again;
+    const variant *v = &s_variants[0];
+    const omm_recipe recipe = recipe_of(v, 200);
+    omm_buf_init(&at, 64 << 20);
+    omm_buf_init(&old, 64 << 20);
+    omm_buf_init(&again, 64 << 20);
+    for (unsigned i = 0; i < LIKE_COUNT; i++) {
+        omm_buf_init(&files[i], 1 << 16);
+        write_like(&files[i], (other_like)i);
+        CHECK_OK(omm_gguf_open_bytes(&likes[i], omm_buf_view(&files[i])));
+    }
+    open_like(&a, data, v, &recipe, OMM_ISA_SCALAR, 1, &likes[LIKE_SAME]);
+    CHECK_OK(omm_full_step(a.full, NULL));
+    CHECK_OK(omm_full_checkpoint(a.full, &at));
+    open_run(&before, data, v, &recipe, OMM_ISA_SCALAR, 1);
+    CHECK_OK(omm_full_step(before.full, NULL));
+    CHECK_OK(omm_full_checkpoint(before.full, &old));
+    CHECK_EQ(omm_full_resume(a.full, omm_buf_view(&old)), OMM_ERR_MISMATCH);
+    old.size -= sizeof(omm_digest);
+    CHECK_EQ(omm_get_u32(old.data + 4), 5);
+    omm_put_u32(old.data + 4, 4);
+    CHECK_OK(omm_hash_seal(&old, 0));
+    for (unsigned i = 0; i < LIKE_COUNT; i++) {
+        open_like(&b, data, v, &recipe, OMM_ISA_SCALAR, 1, &likes[i]);
+        const omm_err err = omm_full_resume(b.full, omm_buf_view(&at));
+        CHECK_EQ(err, i < LIKE_TEMPLATE ? OMM_OK : OMM_ERR_MISMATCH);
+        CHECK(err == OMM_OK || strcmp(omm_err_sentence(),
+                                      "the checkpoint belongs to another vocabulary, another chat "
+                                      "template or other keys of the model's file") == 0);
+        CHECK_EQ(omm_full_steps(b.full), err == OMM_OK);
+        CHECK_OK(omm_full_resume(b.full, omm_buf_view(&old)));
+        omm_buf_clear(&again);
+        CHECK_OK(omm_full_checkpoint(b.full, &again));
+        CHECK_EQ(omm_bytes_equal(omm_buf_view(&again), omm_buf_view(&at)), err == OMM_OK);
+        close_run(&b);
+        omm_gguf_close(&likes[i]);
+        omm_buf_fini(&files[i]);
+    }
+    close_run(&a);
+    close_run(&before);
+    omm_buf_fini(&at);
+    omm_buf_fini(&old);
+    omm_buf_fini(&again);
 }
 
 /* --- files ----------------------------------------------------------------------------------- */
@@ -552,6 +640,7 @@ int main(int argc, char **argv) {
     every_model(data);
     all_the_same(data);
     for (size_t i = 0; i < VARIANTS; i++) resume_is_exact(data, &s_variants[i]);
+    keys_are_its_own(data);
     saved_as("llama");
     saved_as("qwen2");
     saved_as("gemma3");

@@ -58,9 +58,10 @@ static omm_err open_graph(omm_full *t) {
     return OMM_OK;
 }
 
-static checkpoint_identity identity_of(const omm_full *t) {
+static void take_identity(omm_full *t) {
     const omm_full_galore *g = &t->options.galore;
-    const omm_digest start = omm_full_digest(t);
+    const omm_digest weights = omm_full_digest(t);
+    const omm_digest start = t->options.like ? full_like_digest(t->options.like) : weights;
     const omm_full_muon *m = &t->options.muon;
     uint8_t more[13];
     size_t size = 0;
@@ -75,8 +76,10 @@ static checkpoint_identity identity_of(const omm_full *t) {
         size = 8;
     }
     if (t->options.listed) more[size++] = 1;
-    return checkpoint_identity_of(t->options.model, &start, &t->options.seed, t->options.data,
-                                  &start, omm_bytes_of(more, size));
+    t->identity = checkpoint_identity_of(t->options.model, &weights, &t->options.seed,
+                                         t->options.data, &start, omm_bytes_of(more, size));
+    t->before = checkpoint_identity_of(t->options.model, &weights, &t->options.seed,
+                                       t->options.data, &weights, omm_bytes_of(more, size));
 }
 
 static omm_err open_weights(omm_full *t) {
@@ -146,7 +149,7 @@ static omm_err open_parts(omm_full *t) {
     t->nll = omm_alloc(t->graph.rows_max, sizeof *t->nll);
     if (!t->losses || !t->nll)
         return omm_raise(OMM_ERR_NOMEM, "no memory for the losses of %u steps", t->recipe.steps);
-    t->identity = identity_of(t);
+    take_identity(t);
     return OMM_OK;
 }
 

@@ -64,10 +64,12 @@ typedef struct omm_full_options {
     const omm_dataset *data;
     const omm_recipe *recipe;
     const struct omm_compute *compute;
-    omm_seed seed;               /* order of examples */
-    bool listed;                 /* one text of omm/documents.h after the other, each shuffled */
-    omm_full_galore galore;      /* zeroed: off */
-    omm_full_muon muon;          /* zeroed: off */
+    const omm_gguf *like;   /* what omm_full_save will be given, read at open: a checkpoint is of
+                                    what the file has beside the weights, too; NULL: of the weights alone */
+    omm_seed seed;          /* order of examples */
+    bool listed;            /* one text of omm/documents.h after the other, each shuffled */
+    omm_full_galore galore; /* zeroed: off */
+    omm_full_muon muon;     /* zeroed: off */
     bool (*cancelled)(void *ud); /* asked before every micro-batch; NULL: never */
     void *ud;
     uint32_t micro_tokens, checkpoint_layers; /* as those of omm_trainer_options */
@@ -112,7 +114,8 @@ omm_digest omm_full_digest(const omm_full *trainer);
 OMM_CHECKED omm_err omm_full_checkpoint(const omm_full *trainer, omm_buf *out);
 /* Go on from a checkpoint, in a trainer opened with the same options and the same start weights.
  * Errors: FORMAT, SIZE, VERSION, DIGEST (bytes damaged), MISMATCH (another recipe, seed, data, model: as
- * omm_trainer_resume).
+ * omm_trainer_resume; another vocabulary, chat template or other keys of `like`, which one of a version before 5 does
+ * not know: it is taken whatever they are).
  * On error nothing has changed. */
 OMM_CHECKED omm_err omm_full_resume(omm_full *trainer, omm_bytes checkpoint);
 
