@@ -194,6 +194,8 @@ def test_thoughts(folder):
     for name, model in ("none", MODEL), ("own", own), ("opened", opened):
         for how in (), ("--no-think",):
             counts[name, len(how)] = json.loads(generated(model, "--chat", *how).stdout)["prompt_tokens"]
+    bound = {name: json.loads(generated(model, "--chat", "--json-object").stdout)["prompt_tokens"] for name, model in (("own", own), ("opened", opened))}
+    check(bound == {name: counts[name, 1] for name in bound}, "an answer that has to be JSON has no thought before it:", bound, counts)
     check(counts["none", 0] == counts["none", 1] == counts["own", 0] < counts["opened", 0] < counts["own", 1] == counts["opened", 1], counts)
     done = subprocess.run([MESHMIND, "chat", "-m", MODEL, "--json-object", "--docs", folder], capture_output=True, text=True, timeout=300)
     check(done.returncode == 2 and "--docs: an answer that has to be JSON" in done.stderr, done.stderr)

@@ -221,12 +221,12 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     text, held, recipe, out = (pathlib.Path(folder) / name for name in ("t.txt", "h.jsonl", "r.yaml", "a.gguf"))
     text.write_text("The sky is blue and wide. " * 20)
     turns = [[{"role": "user", "content": "word " * words}, {"role": "assistant", "content": "Yes."}] for words in (2, 90, 9000)]
-    turns.append([{"role": "user", "content": "word"}, {"role": "assistant", "content": "word " * 600}])
+    turns += [[{"role": "user", "content": ask}, {"role": "assistant", "content": "word " * 600}] for ask in ("one", "two")]
     held.write_text("".join(json.dumps({"messages": m}) + "\n" for m in turns) + "{}\n")
     recipe.write_text("rank: 4\n")
     train = ["train", "-m", MODEL, "--data", text, "--steps", "1", "--warmup", "0", "--batch", "64", "--seq", "64", "--out", out]
     expect([*train, "--eval", held, "--new-tokens", "0", "--skip-bad"], 0,
-           r"held-out data: 3 examples \(chat\), .*, 1 cut to the model's context, 1 left out: nothing to learn within the model's context\n  1 bad line left out", "stdout")
+           r"held-out data: 4 examples \(chat\), .*, 2 cut to the model's context, 1 left out: nothing to learn within the model's context\n  1 bad line left out", "stdout")
     expect([*train, "--eval", text, "--new-tokens", "0"], 0, r"(?s)data: (\d+) examples .*held-out data: \1 examples \(text\)", "stdout")
     turns = [{"role": "user", "content": "house " * 480}, {"role": "assistant", "content": "Yes."}]
     held.write_text(json.dumps({"messages": turns}) + "\n")  # less than 64 tokens are left of the context

@@ -7,7 +7,7 @@ usage: train_files_test.py SOURCE_DIR MESHMIND
 """
 import json, os, pathlib, re, signal, struct, subprocess, sys, tempfile
 
-from live import check
+from live import check, wait_for
 from split_gguf import STRING, text
 
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
@@ -125,6 +125,23 @@ def events(folder):
         check(last["event"] == "interrupted" and last["steps"] == 5000 and last["kept"] == (keeps[1] if keeps else None), f"last event: {last}")
 
 
+def second_signal(folder):
+    """The first ends a run in order; whoever does not wait for that ends it with the same signal once more."""
+    def catches(process):
+        caught = re.search(r"SigCgt:\s*(\w+)", pathlib.Path(f"/proc/{process.pid}/status").read_text())[1]
+        return process.poll() is None and int(caught, 16) >> (signal.SIGINT - 1) & 1
+
+    command = ["train", "-m", MODEL, "-d", "train.jsonl", "--steps", 1, "--warmup", 0, "--batch", 4096, "--micro", 4096, "-t", 1, "-o", "s.gguf", "--checkpoint", "s.ck"]
+    process = subprocess.Popen([MESHMIND, *map(str, command)], stderr=subprocess.PIPE, text=True, env={**os.environ, "OMM_ISA": "scalar"},
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    wait_for("a run that takes signals", lambda: catches(process))
+    process.send_signal(signal.SIGINT)  # its only micro-batch takes a second and more
+    wait_for("the first signal", lambda: not catches(process))
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=300)[1]
+    check(process.returncode == -signal.SIGINT and not list(folder.glob("s.*")), f"two signals: exit {process.returncode}: {said}")
+
+
 def shared_checkpoint(folder):
     """Of two runs with one checkpoint that neither found, who comes second ends there, and what the first has kept stays; one that was
     taken away is written anew."""
@@ -208,5 +225,6 @@ with tempfile.TemporaryDirectory(prefix="omm-train-files-") as name:
     goes_on_as_it_was(folder)
     refusals(folder)
     events(folder)
+    second_signal(folder)
     shared_checkpoint(folder)
     pretraining(folder)

@@ -19,6 +19,7 @@ OPTIONS = {"alone": [], "two threads": ["-t", 2],
                                      "--checkpoint-every", 1, "--new-tokens", 4, "--report", "report"],
            "all weights": ["--full", "--checkpoint", "a.ck", "--checkpoint-every", 1],
            "much to write": ["--optimizer", "sgd", "--rank", 128],
+           "long prompts": ["-d", "prompts.jsonl"],  # shorter examples would have nothing to learn
            "a core": ["--parts", "core", "--rank", 32, "--checkpoint", "a.ck"]}
 
 
@@ -107,6 +108,7 @@ with tempfile.TemporaryDirectory(prefix="omm-limit-") as name:
     folder = pathlib.Path(name)
     (folder / "train.jsonl").write_text("".join((BASE / "train.jsonl").read_text().splitlines(True)[:40]))
     (folder / "held.jsonl").write_text("".join((BASE / "test.jsonl").read_text().splitlines(True)[:4]))
+    (folder / "prompts.jsonl").write_text("".join(json.dumps({"prompt": f"{i} " + "a crow and a fox " * 60, "completion": "Yes."}) + "\n" for i in range(8)))
     seen = set()
     for what, options in OPTIONS.items():
         seen |= check_options(folder, what, options)
