@@ -144,6 +144,18 @@ static bool is_pem(const char *text) {
     return any && !is_inside;
 }
 
+/* A line of base64 may be a word that a shell knows: a certificate is not put where one looks for its own. */
+static omm_err check_certificate_name(const json_t *root, const char *path) {
+    static const char *const ends[] = {".crt", ".pem", ".cer", ".cert"};
+    if (!json_object_get(root, "tls_certificate")) return OMM_OK;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        const size_t size = strlen(ends[i]), whole = strlen(path);
+        if (whole > size && strcmp(path + whole - size, ends[i]) == 0) return OMM_OK;
+    }
+    return omm_raise(OMM_ERR_FORMAT, "the backup's tls_certificate is no file of a certificate's "
+                                     "name; accepted: .crt, .pem, .cer, .cert at its end");
+}
+
 static omm_err check_contents(const json_t *root) {
     const char *text;
     OMM_TRY(omm_json_get_str(&text, root, "key"));
@@ -310,6 +322,7 @@ static omm_err move_config(omm_buf *out, moved *m, const json_t *root, const cha
         err = plan_one(m, i, path_of(&file, i), moves, is_beside);
     omm_arena_fini(&arena);
     OMM_TRY(err);
+    OMM_TRY(check_certificate_name(root, m->path[CARRIED_CERTIFICATE]));
     if (!json_object_get(root, "token") && m->path[CARRIED_TOKEN][0]) {
         m->path[CARRIED_TOKEN][0] = '\0';
         m->changes[CARRIED_TOKEN] = true;

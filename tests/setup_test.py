@@ -372,6 +372,10 @@ def moves(home, elsewhere):
     coloured = {k: v for k, v in whole.items() if k != "config_path"}  # nor does it move the cursor of who restores it
     coloured["config"] = re.sub(r"(?m)^key: .*$", r'key: "c\\e[2J\\n.key"', coloured["config"])
     coloured["config"] = re.sub(r"(?m)^(tls_certificate|token_file|passphrase_file): .*$", r'\1: "\1"', coloured["config"])
+    evil.write_text(json.dumps(coloured))  # nor lies a certificate where a shell looks for its own
+    said = elsewhere.run("restore", evil, "-c", "evil/node.yaml", code=3)
+    check("the backup's tls_certificate is no file of a certificate's name" in said and not (elsewhere.path / "evil").exists(), said)
+    coloured["config"] = coloured["config"].replace('tls_certificate: "tls_certificate"', 'tls_certificate: "coordinator.crt"')
     evil.write_text(json.dumps(coloured))
     said = elsewhere.run("restore", evil, "-c", "evil/node.yaml")
     check("c?[2J?.key" in said and "\x1b" not in said, said)
