@@ -132,6 +132,10 @@ static void test_refused(void) {
         }
         for (size_t k = 0; is_named && k < sizeof named / sizeof *named; k++)
             refuses(s_own[i], named[k], OMM_ERR_FORMAT);
+        if (!is_named) { /* one list has all */
+            snprintf(text, sizeof text, "%s[" B "]%s[" B "]", i < 2 ? M : T, i < 2 ? M : T);
+            refuses(s_own[i], text, OMM_ERR_FORMAT);
+        }
         refuses(s_own[i], "</tool_call>", OMM_ERR_FORMAT);
     }
 }

@@ -75,6 +75,13 @@ static const struct {
       " c \nd\n \xc2\xa0"
       "e",
       "f ", ""}},
+    /* the first loop over them says how */
+    {{.marks = {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"},
+      .jinja = GRANITE4 "{%- for part in message.content %}{{ part }}{%- endfor %}"},
+     {"a \n b",
+      " c \n\n\nd\n\n \xc2\xa0"
+      "e",
+      "f ", ""}},
     /* of a family that is not known nothing is */
     {{.jinja = "{% for item in message.content %}{%- if " TEXT "{% endfor %}"},
      {"a  b",

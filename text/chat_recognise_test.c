@@ -346,6 +346,23 @@ static const published s_texts[] = {
                "' + turn.content.split('</think>')[-1] + eos_token }}{% endif %}{% endfor %}"
                "{% if add_generation_prompt %}{{ '" ANSWER "<think>\\n' }}{% endif %}"},
      false},
+    {"a mark of Mistral's that another one closes",
+     OMM_CHAT_CHATML_TEXT,
+     {.marks = {"[INST]", "[RESP]"},
+      .jinja = "{% for turn in messages %}{{ '[INST] ' ~ turn.content ~ ' [RESP] ' }}{% endfor %}"},
+     true},
+    {"the same beside Llama 2's",
+     OMM_CHAT_CHATML_TEXT,
+     {.spm = true,
+      .jinja = "{{ '[INST] <<SYS>>' ~ first ~ '<</SYS>>' }}{% for turn in messages %}{{ "
+               "turn.content ~ '[RESP]' }}{% endfor %}"},
+     true},
+    {"the same beside a system prompt's",
+     OMM_CHAT_CHATML_TEXT,
+     {.marks = {"[INST]", "[RESP]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"},
+      .jinja = "{{ '[SYSTEM_PROMPT]' ~ first ~ '[/SYSTEM_PROMPT]' }}{% for turn in messages %}{{ "
+               "'[INST]' ~ turn.content ~ '[RESP]' }}{% endfor %}"},
+     true},
     {"Command R",
      OMM_CHAT_CHATML_TEXT,
      {.jinja = "{% for turn in messages %}{{ '<|START_OF_TURN_TOKEN|><|USER_TOKEN|>' ~ "

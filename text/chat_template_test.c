@@ -93,7 +93,7 @@ static const chat_case s_cases[] = {
      "<|assistant|>\n",
      " er </s>"},
     {OMM_CHAT_LLAMA2,
-     {.spm = true, .jinja = "{{ bos_token + '[INST] <<SYS>>' }}"},
+     {.spm = true, .jinja = "{{ bos_token + '[INST] <<SYS>> [/INST]' }}"},
      "<s> [INST] <<SYS>>\n be \n<</SYS>>\n\n in [/INST] er </s><s> [INST] ok? [/INST]",
      " er </s>"},
     {OMM_CHAT_MISTRAL_V1,
@@ -109,11 +109,11 @@ static const chat_case s_cases[] = {
      "<s>[INST] in\n[/INST] er </s>[INST] be \n\nok?[/INST]",
      " er </s>"},
     {OMM_CHAT_MISTRAL_V7,
-     {.spm = true, .marks = {INST, SYS}, .jinja = "[SYSTEM_PROMPT] [INST]"},
+     {.spm = true, .marks = {INST, SYS}, .jinja = "[SYSTEM_PROMPT] [INST] [/INST]"},
      "<s>[SYSTEM_PROMPT]  be [/SYSTEM_PROMPT][INST]  in\n[/INST]  er </s>[INST] ok?[/INST]",
      "  er </s>"},
     {OMM_CHAT_MISTRAL_V7_TEKKEN,
-     {.marks = {INST, SYS}, .jinja = "[SYSTEM_PROMPT] [INST]"},
+     {.marks = {INST, SYS}, .jinja = "[SYSTEM_PROMPT] [INST] [/INST]"},
      "<s>[SYSTEM_PROMPT] be [/SYSTEM_PROMPT][INST] in\n[/INST] er </s>[INST]ok?[/INST]",
      " er </s>"},
     {OMM_CHAT_TULU,
@@ -319,7 +319,7 @@ static void test_attacks(void) {
 
 /* Single characters are all there is: what spells a mark cannot be told from it. */
 static void test_indistinguishable(void) {
-    vocab_recipe r = {.spm = true, .no_bytes = true, .jinja = "[INST] <<SYS>>"};
+    vocab_recipe r = {.spm = true, .no_bytes = true, .jinja = "[INST] <<SYS>> [/INST]"};
     omm_tokenizer *t = open_vocab(&r);
     omm_prompt p;
     omm_prompt_init(&p, TOKENS_MAX);
@@ -454,7 +454,8 @@ static void test_missing_marks(void) {
 /* The digest tells templates apart: nodes that write turns differently train differently. */
 static void test_digest(void) {
     vocab_recipe r = {.marks = {INST, SYS}};
-    static const char *const jinjas[] = {NULL, "[INST]", "[INST] <<SYS>>", "[INST][SYSTEM_PROMPT]"};
+    static const char *const jinjas[] = {NULL, "[INST][/INST]", "[INST] <<SYS>>[/INST]",
+                                         "[INST][/INST][SYSTEM_PROMPT]"};
     omm_digest digests[4];
     for (size_t i = 0; i < 4; i++) {
         r.jinja = jinjas[i];

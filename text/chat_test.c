@@ -192,6 +192,13 @@ static void check_system(omm_chat_announce how, size_t count, const char *want) 
     CHECK_OK(omm_chat_system(&out, omm_bytes_str("Answer briefly."), tools, count, how));
     CHECK(omm_bytes_equal(omm_buf_view(&out), omm_bytes_str(want)));
     omm_buf_fini(&out);
+    if (count == 0) return;
+    omm_buf_init(&out, strlen(want)); /* one byte less than with what stands there: that stays */
+    CHECK_OK(omm_buf_append(&out, "x", 1));
+    CHECK_ERR(omm_chat_system(&out, omm_bytes_str("Answer briefly."), tools, count, how),
+              OMM_ERR_TOO_BIG);
+    CHECK(omm_bytes_equal(omm_buf_view(&out), omm_bytes_str("x")));
+    omm_buf_fini(&out);
 }
 
 static void test_announce(void) {
@@ -248,6 +255,12 @@ static void test_calls(void) {
     CHECK(strcmp(json_string_value(json_object_get(reply.calls[0].arguments, "x")),
                  "\\\"</tool_call><tool_call>") == 0);
     omm_chat_reply_fini(&reply);
+    /* its kind is a bare call's matter */
+    CHECK_ERR(omm_chat_parse(&reply,
+                             omm_bytes_str("<tool_call>{\"name\":\"a\",\"arguments\":{},"
+                                           "\"type\":\"function\"}</tool_call>"),
+                             OMM_CALLS_MARKED, NULL, NULL),
+              OMM_ERR_FORMAT);
 }
 
 static void check_bare(const char *text, size_t calls, const char *content) {
@@ -259,7 +272,7 @@ static void check_bare(const char *text, size_t calls, const char *content) {
     omm_chat_reply_fini(&reply);
 }
 
-#define BARE_A "{\"name\": \"a\", \"parameters\": {\"x\": \"};{\"}}"
+#define BARE_A "{\"name\": \"a\", \"parameters\": {\"x\": \"\\\"};{\"}}"
 #define BARE_B "{\"name\": \"b\", \"parameters\": {}}"
 
 static void test_bare_calls(void) {
@@ -344,6 +357,21 @@ static bool is_timer(const void *ud, omm_bytes name, bool whole) {
     const char *tool = ud;
     return name.size <= strlen(tool) && memcmp(tool, name.data, name.size) == 0 &&
            (!whole || name.size == strlen(tool));
+}
+
+/* Behind a call stands another of a tool that there is, or nothing. */
+static void test_bare_follows(void) {
+    static const char call[] = "{\"name\": \"timer\", \"parameters\": {}}";
+    omm_chat_reply reply;
+    char text[256];
+    snprintf(text, sizeof text, "%s; %s", call, call);
+    CHECK_OK(omm_chat_parse(&reply, omm_bytes_str(text), OMM_CALLS_BARE, is_timer, "timer"));
+    CHECK_EQ(reply.call_count, 2);
+    omm_chat_reply_fini(&reply);
+    snprintf(text, sizeof text, "%s; %s", call, BARE_A);
+    CHECK_ERR(omm_chat_parse(&reply, omm_bytes_str(text), OMM_CALLS_BARE, is_timer, "timer"),
+              OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "text after a call"));
 }
 
 /* Where one may begin and where it has, of one tool and of any. */
@@ -522,6 +550,7 @@ int main(void) {
     test_calls();
     test_bare_calls();
     test_bare_begins();
+    test_bare_follows();
     test_written_calls();
     test_bad_calls();
     CHECK_EQ(omm_mem_live(), 0);

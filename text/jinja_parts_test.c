@@ -72,6 +72,39 @@ static void test_wide_space(void) {
     reads("{% if x %}\n\xc2\xa0{% if x %}", "B(if x)B(if x)");
     reads("\xc2\xa0{{ x }}\xc2\xa0", "T(\xc2\xa0)O(x)T(\xc2\xa0)");
     reads("{{ x -}} \xc3\xa9\xe2\x80\x8b {{- x }}", "O(x)T(\xc3\xa9\xe2\x80\x8b)O(x)");
+    static const char *const all[] = {" ",
+                                      "\t",
+                                      "\n",
+                                      "\v",
+                                      "\f",
+                                      "\x1c",
+                                      "\x1d",
+                                      "\x1e",
+                                      "\x1f",
+                                      "\xc2\x85",
+                                      "\xc2\xa0",
+                                      "\xe1\x9a\x80",
+                                      "\xe2\x80\x80",
+                                      "\xe2\x80\x81",
+                                      "\xe2\x80\x82",
+                                      "\xe2\x80\x83",
+                                      "\xe2\x80\x84",
+                                      "\xe2\x80\x85",
+                                      "\xe2\x80\x86",
+                                      "\xe2\x80\x87",
+                                      "\xe2\x80\x88",
+                                      "\xe2\x80\x89",
+                                      "\xe2\x80\x8a",
+                                      "\xe2\x80\xa8",
+                                      "\xe2\x80\xa9",
+                                      "\xe2\x80\xaf",
+                                      "\xe2\x81\x9f",
+                                      "\xe3\x80\x80"};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "a%s{{- x -}}%sb", all[i], all[i]);
+        reads(text, "T(a)O(x)T(b)");
+    }
     reads("\xa0{{- x -}}\x85", "T(\xa0)O(x)T(\x85)"); /* bytes that are no character */
 }
 

@@ -761,6 +761,7 @@ static void test_silent_bos(void) {
         if (adds) r.pre = "llama-bpe";
         omm_tokenizer *t = open_recipe(&r);
         CHECK_EQ(omm_tokenizer_adds_bos(t), adds);
+        check(t, TEXT("a"), OMM_TOKENIZE_BOS, IDS('a')); /* there is none that could be added */
         omm_tokenizer_close(t);
     }
 }
