@@ -202,9 +202,10 @@ static void check_list(size_t bytes, unsigned nodes, bool has_all) {
 /* As many candidates as there may be: the operator's list has them beside all that it had before, and where there is no room it
  * says how many it has left out. */
 static void test_lists(void) {
-    hand h;
+    hand h, first;
     open_door(8);
-    for (uint32_t i = 0; i < OMM_COORD_CANDIDATES_MAX; i++) {
+    bring_to(&first, WAITING);
+    for (uint32_t i = 1; i < OMM_COORD_CANDIDATES_MAX; i++) {
         hand_open(&h, &s_fed, i + 10);
         CHECK_EQ(hand_enrol(&h), OMM_REPLY_WAIT);
         hand_close(&h);
@@ -212,6 +213,13 @@ static void test_lists(void) {
     check_list(OMM_COORD_CTL_ANSWER_MAX / 3, 2, true);
     check_list(16384, 2, false);
     check_list(4096, 0, false);
+    s_fed.clock.wall_ms += 3600000; /* who waits for its verdict keeps its place, however long */
+    hand_open(&h, &s_fed, 5000);
+    CHECK_EQ(hand_enrol(&h), OMM_REPLY_WAIT);
+    hand_close(&h);
+    CHECK(members_say(", waits for its verdict  "));
+    check_list(OMM_COORD_CTL_ANSWER_MAX / 3, 2, true);
+    hand_close(&first);
     fed_close(&s_fed);
 }
 
