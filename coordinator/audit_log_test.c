@@ -41,6 +41,25 @@ static void read_log(omm_buf *out) {
     CHECK_OK(omm_file_read(out, s_path));
 }
 
+/* Whoever noted the head long ago finds it, whatever was written since. */
+static void test_earlier_head(void) {
+    omm_fake_clock fake;
+    omm_audit_log *log = NULL;
+    omm_audit_check check;
+    omm_digest heads[3];
+    CHECK_OK(omm_audit_log_open(&log, s_path, clock_of(&fake), NULL, NULL));
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(omm_audit_log_put(log, "ctl", NULL, false));
+        (void)omm_audit_log_head(&heads[i], log);
+    }
+    omm_audit_log_close(log);
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(omm_audit_log_verify(&check, s_path, &heads[i]));
+        CHECK(check.has_known && omm_digest_equal(&check.head, &heads[2]));
+    }
+    CHECK_OK(omm_file_remove(s_path));
+}
+
 static void test_round_trip(void) {
     omm_digest head;
     omm_audit_check check;
@@ -198,9 +217,10 @@ static void goes_on(omm_bytes left, uint64_t whole) {
     CHECK_OK(omm_file_write_fast(s_path, left, 0600));
     CHECK_OK(omm_audit_log_open(&again, s_path, clock_of(&fake), NULL, NULL));
     CHECK_OK(omm_audit_log_put(again, "start", NULL, true));
+    CHECK_OK(omm_audit_log_put(again, "stop", NULL, true)); /* that is said once */
     omm_audit_log_close(again);
     CHECK_OK(omm_audit_log_verify(&check, s_path, NULL));
-    CHECK_EQ(check.entries, whole + 1 + (bytes < left.size));
+    CHECK_EQ(check.entries, whole + 2 + (bytes < left.size));
 }
 
 /* Every place where a crash can cut the file: it goes on, says so, and the chain holds. */
@@ -280,6 +300,7 @@ static void test_full(void) {
 int main(void) {
     CHECK(mkdtemp(s_dir) != NULL);
     CHECK_OK(omm_path_join(s_path, s_dir, "audit.jsonl"));
+    test_earlier_head();
     test_round_trip();
     test_bits();
     test_both_are_named();

@@ -147,12 +147,12 @@ static void test_taken(void) {
 }
 
 static _Atomic unsigned s_made;
-static atomic_bool s_fails;
+static atomic_bool s_fails, s_is_sick;
 
 static omm_err make_text(void *ud, omm_buf *out, unsigned *code) {
     (void)ud;
     if (atomic_load(&s_fails)) return omm_raise(OMM_ERR_NOMEM, "a text");
-    *code = 200;
+    *code = atomic_load(&s_is_sick) ? 503 : 200;
     return omm_buf_printf(out, "here %u", atomic_fetch_add(&s_made, 1) + 1);
 }
 
@@ -184,6 +184,15 @@ static void test_fresh(void) {
         CHECK(recv(asked, text, sizeof text - 1, MSG_WAITALL) > 0);
         CHECK(strstr(text, i == 0 ? " 500 " : " 200 "));
         CHECK(strstr(text, i == 0 ? "failed; the log says why" : "\r\n\r\nhere 3"));
+        close(asked);
+    }
+    for (unsigned i = 0; i < 3; i++) { /* its code is the text's, from the store too */
+        atomic_store(&s_is_sick, i < 2);
+        if (i != 1) atomic_fetch_add(&s_time_ms, HTTP_FRESH_MS);
+        const int asked = visit(2, server, QUESTION);
+        memset(text, 0, sizeof text);
+        CHECK(recv(asked, text, sizeof text - 1, MSG_WAITALL) > 0);
+        CHECK(strstr(text, i < 2 ? " 503 " : " 200 ") && strstr(text, "\r\n\r\nhere"));
         close(asked);
     }
     http_close(server);

@@ -201,6 +201,9 @@ static void passed_over(bool restart) {
     peer_poll(&p);
     CHECK_EQ(p.last.kind, OMM_REPLY_WAIT);
     CHECK_EQ(ready(&p), before + 1);
+    peer_poll(&p); /* what was answered since is worth more than what was passed over before */
+    replay(&p, p.counter - 1);
+    CHECK_EQ(p.last.kind, OMM_REPLY_REFUSED);
     peer_close(&p);
 }
 

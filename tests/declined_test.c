@@ -399,6 +399,32 @@ static void dry_waits_for_nobodys_sake(void) {
     }
 }
 
+/* Another one's dry run is nobody who waits for a round, and neither is a poll that is played again when its node has gone. */
+static void dry_and_nobody_waits(bool replayed) {
+    listener l;
+    peer p;
+    listener_open(&l, " round_void ");
+    fed_options o = alone(&l);
+    open_for_dry(&p, &o, 3);
+    const omm_key own = p.f.keys[PEER];
+    if (replayed) {
+        CHECK_OK(omm_coord_pause(&p.f.coord_deadline_ms, p.f.coord, p.f.now_ms, true));
+        peer_poll_as(&p, 0);
+        p.counter--;
+        p.f.now_ms += o.deadline_ms / 2;
+        CHECK_OK(omm_coord_pause(&p.f.coord_deadline_ms, p.f.coord, p.f.now_ms, false));
+        peer_poll_as(&p, 0);
+    } else {
+        p.f.keys[PEER] = p.f.keys[0];
+        say(&p, OMM_DECLINED_DRY);
+        p.f.keys[PEER] = own;
+    }
+    CHECK(is_open(&p) && !ends_now(&p));
+    peer_poll_as(&p, 0);
+    CHECK(ends_now(&p));
+    peer_close(&p);
+}
+
 /* Who has given counts, too, for what the next round needs. */
 static void dry_and_too_few(void) {
     listener l;
@@ -531,6 +557,7 @@ int main(void) {
     dry_makes_way(true);
     dry_alone_keeps_its_round();
     dry_waits_for_nobodys_sake();
+    for (int i = 0; i < 2; i++) dry_and_nobody_waits(i);
     dry_and_too_few();
     dry_makes_way_once();
     dry_is_kept(false);

@@ -310,12 +310,24 @@ static void test_lists(void) {
     (void)snprintf(used, sizeof used, "%-24s  used by \"" LABEL_QUOTED "%s\"  \"" LABEL_QUOTED "\"",
                    "-", hex);
     expect_line(&list, &tokens[0], used);
+    CHECK(!strstr((const char *)list.data, "older ones"));
     expect_line(&list, &tokens[1], "2023-11-15T00:13:20.000Z  expired  \"" LABEL_QUOTED "\"");
     expect_line(&list, &tokens[2], "-                         open  \"" LABEL_QUOTED "\"");
     expect_line(&list, &tokens[3], "2023-11-15T01:13:20.000Z  withdrawn  \"" LABEL_QUOTED "\"");
     size_t lines = 0;
     for (size_t i = 0; i < list.size; i++) lines += list.data[i] == '\n';
     CHECK_EQ(lines, 4);
+    omm_buf tokens_of_many;
+    omm_buf_init(&tokens_of_many, 1 << 16);
+    CHECK_OK(omm_coord_invite(&tokens_of_many, s_fed.coord, OMM_COORD_LIST_MAX - 1, 0, "more"));
+    omm_buf_clear(&list);
+    CHECK_OK(omm_coord_invitations(&list, s_fed.coord));
+    CHECK_OK(omm_buf_append(&list, "", 1));
+    CHECK(strstr((const char *)list.data, "\nand 3 older ones\n"));
+    lines = 0;
+    for (size_t i = 0; i < list.size; i++) lines += list.data[i] == '\n';
+    CHECK_EQ(lines, OMM_COORD_LIST_MAX + 1);
+    omm_buf_fini(&tokens_of_many);
     omm_buf_fini(&list);
     fed_close(&s_fed);
 }

@@ -5,12 +5,10 @@
 #include "hand.h"
 
 #include "omm/coordinator_canary.h"
-#include "omm/coordinator_ctl.h"
 #include "omm/coordinator_enrol.h"
 #include "omm/enrolment.h"
 #include "omm_test.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { BITS = 6 };
@@ -172,51 +170,7 @@ static void test_shown_once(void) {
     fed_close(&s_fed);
 }
 
-/* ---- lists ---- */
-
-static unsigned count_words(const char *text, const char *words) {
-    unsigned count = 0;
-    for (const char *at = text; (at = strstr(at, words)) != NULL; at++) count++;
-    return count;
-}
-
-/* With room for so many bytes: nodes, candidates, and those that are left out. */
-static void check_list(size_t bytes, unsigned nodes, bool has_all) {
-    omm_buf list;
-    char more[64];
-    omm_buf_init(&list, bytes);
-    CHECK_OK(omm_coord_nodes(&list, s_fed.coord));
-    CHECK_OK(omm_buf_append(&list, "", 1));
-    const char *text = (const char *)list.data;
-    const unsigned shown = count_words(text, "  candidate  ");
-    CHECK_EQ(count_words(text, "  enrolled  "), nodes);
-    CHECK_EQ(count_words(text, "and 2 more; status.json has all\n"), nodes == 0);
-    CHECK_EQ(shown == OMM_COORD_CANDIDATES_MAX, has_all);
-    CHECK(shown > 0);
-    (void)snprintf(more, sizeof more, "\nand %u more candidates\n",
-                   OMM_COORD_CANDIDATES_MAX - shown);
-    CHECK_EQ(count_words(text, more), !has_all);
-    omm_buf_fini(&list);
-}
-
-/* As many candidates as there may be: the operator's list has them beside all that it had before, and where there is no room it
- * says how many it has left out. */
-static void test_lists(void) {
-    hand h;
-    open_door(8);
-    for (uint32_t i = 0; i < OMM_COORD_CANDIDATES_MAX; i++) {
-        hand_open(&h, &s_fed, i + 10);
-        CHECK_EQ(hand_enrol(&h), OMM_REPLY_WAIT);
-        hand_close(&h);
-    }
-    check_list(OMM_COORD_CTL_ANSWER_MAX / 3, 2, true);
-    check_list(16384, 2, false);
-    check_list(4096, 0, false);
-    fed_close(&s_fed);
-}
-
 int main(void) {
-    test_lists();
     for (int at = 0; at < STAGES; at++)
         for (int restarts = 0; restarts < 2; restarts++) test_invited((stage)at, restarts != 0);
     test_refused();

@@ -145,6 +145,21 @@ static void check_not_taken(peer *p, bool again) {
     CHECK_EQ(status(p).refused, 1);
 }
 
+/* What it owes the round is refused with the word about it, and not only when it speaks again. */
+static void half_an_upload(bool is_for_good) {
+    peer p;
+    const fed_options o = quiet();
+    open_round(&p, &o);
+    peer_submit(&p);
+    CHECK_EQ(p.last.kind, OMM_REPLY_NEED);
+    CHECK(omm_coord_get_node(p.f.coord, p.f.of_node[PEER]).uploading);
+    CHECK_OK(is_for_good ? shut_out(&p, PEER) : quarantine(&p, PEER, true));
+    CHECK(!omm_coord_get_node(p.f.coord, p.f.of_node[PEER]).uploading);
+    CHECK_EQ(status(&p).refused, 1);
+    check_not_taken(&p, true);
+    peer_close(&p);
+}
+
 /* Killed when the revocation was kept, and what the node owed not refused yet. */
 static void killed_in_between(bool again) {
     peer p;
@@ -246,6 +261,7 @@ int main(void) {
     waits_for_the_released();
     a_dry_run();
     nobody_is_left();
+    for (int i = 0; i < 2; i++) half_an_upload(i);
     for (int i = 0; i < 2; i++) {
         killed_in_between(i);
         disk_is_full(i);

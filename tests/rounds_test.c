@@ -101,9 +101,10 @@ static void test_missing_names(void) {
     peer p;
     listener l;
     uint32_t names = 0;
-    o.nodes = 7;
+    o.nodes = 8;
     o.rounds = 1;
-    for (uint32_t i = 0; i < o.nodes; i++) o.silent[i] = true;
+    o.deadline_ms = 20000; /* it asks until then */
+    for (uint32_t i = 0; i < o.nodes; i++) o.silent[i] = i != 1;
     listener_open(&l, "round_collected");
     o.log = &l.log;
     peer_open(&p, &o);
@@ -112,7 +113,28 @@ static void test_missing_names(void) {
     for (const char *at = l.last; (at = strstr(at, "node-")); at++) names++;
     CHECK_EQ(names, 5);
     CHECK(l.lines == 1 && strstr(l.last, " and 2 more"));
+    CHECK(strstr(l.last, "accepted=1 ") && !strstr(l.last, "node-01"));
     peer_close(&p);
+}
+
+/* Whether the state is an older copy is a guess at why a round is void only while a node has seen more than it. */
+static void test_void_because_older(void) {
+    for (uint32_t seen = 1; seen <= 2; seen++) {
+        fed_options o = peer_options();
+        peer p;
+        listener l;
+        omm_poll poll = {.rounds_seen = seen};
+        o.rounds = 1;
+        for (uint32_t i = 0; i < o.nodes; i++) o.silent[i] = true;
+        listener_open(&l, "round_void");
+        o.log = &l.log;
+        peer_open(&p, &o);
+        peer_poll_with(&p, &poll, false);
+        for (uint32_t i = 0; i < o.nodes; i++) peer_poll_as(&p, i);
+        until(&p.f, OMM_COORD_CLOSED);
+        CHECK(l.lines == 1 && !strstr(l.last, "state_is_older") == (seen < 2));
+        peer_close(&p);
+    }
 }
 
 /* What changes nothing is no worse: with loss_increase_max 0 it is published. */
@@ -800,6 +822,7 @@ int main(void) {
     test_late(true);
     test_enough_is_accept_min();
     test_missing_names();
+    test_void_because_older();
     test_as_good_as_before();
     test_hold();
     test_words_are_kept();
