@@ -89,6 +89,17 @@ void omm_hasher_update(omm_hasher *h, omm_bytes data) {
     OMM_ASSERT(crypto_generichash_update(blake(h), data.data, data.size) == 0);
 }
 
+void omm_hasher_u64(omm_hasher *h, uint64_t v) {
+    uint8_t bytes[8];
+    omm_put_u64(bytes, v);
+    omm_hasher_update(h, omm_bytes_of(bytes, sizeof bytes));
+}
+
+void omm_hasher_sized(omm_hasher *h, omm_bytes text) {
+    omm_hasher_u64(h, text.size);
+    omm_hasher_update(h, text);
+}
+
 omm_digest omm_hasher_final(omm_hasher *h) {
     omm_digest d;
     OMM_ASSERT(crypto_generichash_final(blake(h), d.b, sizeof d.b) == 0);

@@ -32,6 +32,18 @@ static void test_known_answers(void) {
               "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
 }
 
+/* A text behind its size as u64 LE. */
+static void test_sized(void) {
+    static const uint8_t bytes[] = {3, 2, 1, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 'h', 'i'};
+    const omm_digest whole = omm_hash(omm_bytes_of(bytes, sizeof bytes));
+    omm_hasher h;
+    omm_hasher_init(&h);
+    omm_hasher_u64(&h, 0x010203);
+    omm_hasher_sized(&h, omm_bytes_str("hi"));
+    const omm_digest d = omm_hasher_final(&h);
+    CHECK(omm_digest_equal(&d, &whole));
+}
+
 /* However the data is cut, the streamed digest is the whole one. */
 static void test_streaming(void) {
     uint8_t data[700];
@@ -120,6 +132,7 @@ static void test_seal(void) {
 int main(void) {
     test_known_answers();
     test_seal();
+    test_sized();
     test_streaming();
     test_file();
     test_compare();

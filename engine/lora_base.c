@@ -15,17 +15,6 @@ enum { CHUNK = 1024 }; /* values of a vector at once */
 
 /* ---- of a model -------------------------------------------------------------------------------- */
 
-static void hash_u64(omm_hasher *h, uint64_t v) {
-    uint8_t bytes[8];
-    omm_put_u64(bytes, v);
-    omm_hasher_update(h, omm_bytes_of(bytes, sizeof bytes));
-}
-
-static void hash_text(omm_hasher *h, omm_bytes text) {
-    hash_u64(h, text.size);
-    omm_hasher_update(h, text);
-}
-
 static uint64_t number(const omm_gguf *g, omm_bytes architecture, const char *key,
                        uint64_t missing) {
     char name[128];
@@ -37,18 +26,18 @@ static uint64_t number(const omm_gguf *g, omm_bytes architecture, const char *ke
 
 static void hash_numbers(omm_hasher *h, const omm_gguf *g, omm_bytes architecture) {
     const uint64_t heads = number(g, architecture, "attention.head_count", 0);
-    hash_u64(h, number(g, architecture, "block_count", 0));
-    hash_u64(h, number(g, architecture, "embedding_length", 0));
-    hash_u64(h, number(g, architecture, "feed_forward_length", 0));
-    hash_u64(h, heads);
-    hash_u64(h, number(g, architecture, "attention.head_count_kv", heads));
+    omm_hasher_u64(h, number(g, architecture, "block_count", 0));
+    omm_hasher_u64(h, number(g, architecture, "embedding_length", 0));
+    omm_hasher_u64(h, number(g, architecture, "feed_forward_length", 0));
+    omm_hasher_u64(h, heads);
+    omm_hasher_u64(h, number(g, architecture, "attention.head_count_kv", heads));
 }
 
 static void hash_tokens(omm_hasher *h, const omm_gguf *g) {
     const omm_gguf_kv *kv = omm_gguf_find(g, "tokenizer.ggml.tokens");
     const bool has = kv && kv->kind == OMM_GGUF_ARRAY && kv->element == OMM_GGUF_STRING;
-    hash_u64(h, has ? kv->count : 0);
-    hash_text(h, has ? kv->data : (omm_bytes){0});
+    omm_hasher_u64(h, has ? kv->count : 0);
+    omm_hasher_sized(h, has ? kv->data : (omm_bytes){0});
 }
 
 static bool is_learned_vector(const omm_gguf_tensor *t) {
@@ -58,8 +47,8 @@ static bool is_learned_vector(const omm_gguf_tensor *t) {
 
 static void hash_vector(omm_hasher *h, const omm_gguf_tensor *t) {
     const size_t bytes = omm_ggml_find((uint32_t)t->type)->bytes;
-    hash_text(h, omm_bytes_str(t->name));
-    hash_u64(h, t->dims[0]);
+    omm_hasher_sized(h, omm_bytes_str(t->name));
+    omm_hasher_u64(h, t->dims[0]);
     for (uint64_t at = 0; at < t->dims[0]; at += CHUNK) {
         float values[CHUNK];
         uint8_t out[CHUNK * sizeof *values];
@@ -77,8 +66,8 @@ void omm_lora_base_read(omm_lora_base *out, const omm_gguf *model) {
     const omm_bytes architecture =
         arch && arch->kind == OMM_GGUF_STRING ? arch->data : (omm_bytes){0};
     omm_hasher_init(&h);
-    hash_text(&h, omm_bytes_str("openmeshmind base 1"));
-    hash_text(&h, architecture);
+    omm_hasher_sized(&h, omm_bytes_str("openmeshmind base 1"));
+    omm_hasher_sized(&h, architecture);
     hash_numbers(&h, model, architecture);
     hash_tokens(&h, model);
     for (size_t i = 0; i < model->tensor_count; i++) {

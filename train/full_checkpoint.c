@@ -144,32 +144,21 @@ static void put_keys(omm_gguf_writer *w, const omm_gguf *like) {
     omm_gguf_put_u32(w, "general.file_type", 0);
 }
 
-static void add_number(omm_hasher *h, uint64_t number) {
-    uint8_t bytes[8];
-    omm_put_u64(bytes, number);
-    omm_hasher_update(h, omm_bytes_of(bytes, sizeof bytes));
-}
-
-static void add_bytes(omm_hasher *h, omm_bytes bytes) {
-    add_number(h, bytes.size);
-    omm_hasher_update(h, bytes);
-}
-
 static void add_key(omm_hasher *h, const omm_gguf_kv *kv) {
-    add_bytes(h, kv->key);
-    add_number(h, kv->kind);
-    add_number(h, kv->element);
-    add_number(h, kv->count);
-    add_bytes(h, kv->data);
+    omm_hasher_sized(h, kv->key);
+    omm_hasher_u64(h, kv->kind);
+    omm_hasher_u64(h, kv->element);
+    omm_hasher_u64(h, kv->count);
+    omm_hasher_sized(h, kv->data);
 }
 
 static void add_tensor(omm_hasher *h, const omm_gguf_tensor *x) {
-    add_bytes(h, omm_bytes_str(x->name));
-    add_number(h, x->n_dims);
-    for (uint32_t d = 0; d < x->n_dims; d++) add_number(h, x->dims[d]);
+    omm_hasher_sized(h, omm_bytes_str(x->name));
+    omm_hasher_u64(h, x->n_dims);
+    for (uint32_t d = 0; d < x->n_dims; d++) omm_hasher_u64(h, x->dims[d]);
     if (!is_copied_tensor(x)) return;
-    add_number(h, x->type);
-    add_bytes(h, x->data);
+    omm_hasher_u64(h, x->type);
+    omm_hasher_sized(h, x->data);
 }
 
 omm_digest full_like_digest(const omm_gguf *like) {

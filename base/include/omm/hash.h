@@ -36,6 +36,9 @@ typedef struct omm_hasher {
 } omm_hasher;
 void omm_hasher_init(omm_hasher *h);
 void omm_hasher_update(omm_hasher *h, omm_bytes data);
+/* v as u64 LE; a text behind its size, so that no two lists of texts are the same bytes. */
+void omm_hasher_u64(omm_hasher *h, uint64_t v);
+void omm_hasher_sized(omm_hasher *h, omm_bytes text);
 omm_digest omm_hasher_final(omm_hasher *h);
 
 void omm_sha256er_init(omm_hasher *h);
