@@ -157,6 +157,7 @@ static void test_unread(served *s) {
     answer a;
     const int size = BUFFER;
     s->options.unread_bytes_max = (size_t)1 << 20;
+    s->options.request_ms = 1000000; /* a connection on which nothing moves for so long is closed */
     CHECK_OK(omm_serve_open(&server, &s->options));
     const unsigned port = omm_serve_port(server);
     const int fd = served_connect(port);
@@ -177,6 +178,7 @@ static void test_unread(served *s) {
     answer_fini(&a);
     omm_serve_close(server);
     s->options.unread_bytes_max = (size_t)16 << 20;
+    s->options.request_ms = 30000;
 }
 
 int main(void) {
