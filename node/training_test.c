@@ -396,74 +396,87 @@ static omm_err run_steps(float *values, size_t count, omm_training *training, st
     return err;
 }
 
+/* A training of three steps, and what they come to undisturbed. */
+typedef struct three_steps {
+    omm_training *training;
+    size_t count;
+    float *want, *values;
+    stopped s;
+} three_steps;
+
+static void three_steps_open(three_steps *t, const omm_training_options *options,
+                             const omm_compute *compute) {
+    omm_layout layout;
+    omm_buf recipe = recipe_of(2, 4, 1, 0);
+    *t = (three_steps){0};
+    CHECK_OK(omm_training_open(&t->training, options));
+    CHECK_OK(t->training->layout(t->training, &layout, omm_buf_view(&recipe)));
+    t->count = layout.value_count;
+    t->want = omm_alloc(t->count, sizeof *t->want);
+    t->values = omm_alloc(t->count, sizeof *t->values);
+    CHECK(t->want && t->values);
+    omm_buf_init(&t->s.checkpoint, (size_t)64 << 20);
+    CHECK_OK(run_steps(t->want, t->count, t->training, &t->s, (omm_bytes){0}, compute));
+    omm_buf_fini(&recipe);
+}
+
+static void three_steps_close(three_steps *t) {
+    omm_buf_fini(&t->s.checkpoint);
+    omm_free(t->want);
+    omm_free(t->values);
+    omm_training_close(t->training);
+}
+
+/* To t->values. */
+static omm_err run_again(three_steps *t, omm_bytes checkpoint, const omm_compute *compute) {
+    return run_steps(t->values, t->count, t->training, &t->s, checkpoint, compute);
+}
+
+static bool came_there(const three_steps *t) {
+    return same_bytes(t->values, t->want, t->count * sizeof *t->values);
+}
+
 /* A stop between two checkpoints leaves one of its own, from which it goes on to the same bytes; from one that is damaged it
  * begins again, and comes there too. */
 static void stopped_between_checkpoints(const omm_model *model, const omm_dataset *data,
                                         const omm_compute *compute) {
-    omm_training *training = NULL;
-    omm_layout layout;
-    stopped s = {.stop_at = 0};
-    omm_buf recipe = recipe_of(2, 4, 1, 0);
-    CHECK_OK(omm_training_open(
-        &training,
-        &(omm_training_options){.model = model, .data = data, .checkpoint_steps = 1000}));
-    CHECK_OK(training->layout(training, &layout, omm_buf_view(&recipe)));
-    const size_t count = layout.value_count;
-    float *want = omm_alloc(count, sizeof *want), *values = omm_alloc(count, sizeof *values);
-    CHECK(want && values);
-    omm_buf_init(&s.checkpoint, (size_t)64 << 20);
-    CHECK_OK(run_steps(want, count, training, &s, (omm_bytes){0}, compute));
-    CHECK_EQ(s.saved_step, 0);
-    s.stop_at = 2;
-    CHECK_ERR(run_steps(values, count, training, &s, (omm_bytes){0}, compute), OMM_ERR_CANCELLED);
-    CHECK_EQ(s.saved_step, 2);
-    s.stop_at = 0;
+    three_steps t;
+    const omm_training_options options = {.model = model, .data = data, .checkpoint_steps = 1000};
+    three_steps_open(&t, &options, compute);
+    CHECK_EQ(t.s.saved_step, 0);
+    t.s.stop_at = 2;
+    CHECK_ERR(run_again(&t, (omm_bytes){0}, compute), OMM_ERR_CANCELLED);
+    CHECK_EQ(t.s.saved_step, 2);
+    t.s.stop_at = 0;
     for (int is_damaged = 0; is_damaged < 2; is_damaged++) {
-        if (is_damaged) s.checkpoint.data[s.checkpoint.size / 2] ^= 1;
-        memset(values, 0, count * sizeof *values);
-        CHECK_OK(run_steps(values, count, training, &s, omm_buf_view(&s.checkpoint), compute));
-        CHECK(same_bytes(values, want, count * sizeof *values));
+        if (is_damaged) t.s.checkpoint.data[t.s.checkpoint.size / 2] ^= 1;
+        memset(t.values, 0, t.count * sizeof *t.values);
+        CHECK_OK(run_again(&t, omm_buf_view(&t.s.checkpoint), compute));
+        CHECK(came_there(&t));
     }
-    omm_buf_fini(&s.checkpoint);
-    omm_free(want);
-    omm_free(values);
-    omm_buf_fini(&recipe);
-    omm_training_close(training);
+    three_steps_close(&t);
 }
 
 /* It goes on where a checkpoint has no room, to the same bytes; stopped, it has tried once more.  Where an fsync has failed it
  * goes no further. */
 static void no_room_for_checkpoints(const omm_model *model, const omm_dataset *data,
                                     const omm_compute *compute) {
-    omm_training *training = NULL;
-    omm_layout layout;
-    stopped s = {.stop_at = 0};
-    omm_buf recipe = recipe_of(2, 4, 1, 0);
+    three_steps t;
     const omm_training_options options = {.model = model, .data = data, .checkpoint_steps = 1};
-    CHECK_OK(omm_training_open(&training, &options));
-    CHECK_OK(training->layout(training, &layout, omm_buf_view(&recipe)));
-    const size_t count = layout.value_count;
-    float *want = omm_alloc(count, sizeof *want), *values = omm_alloc(count, sizeof *values);
-    CHECK(want && values);
-    omm_buf_init(&s.checkpoint, (size_t)64 << 20);
-    CHECK_OK(run_steps(want, count, training, &s, (omm_bytes){0}, compute));
-    s.is_full = true;
-    CHECK_OK(run_steps(values, count, training, &s, (omm_bytes){0}, compute));
-    CHECK(s.saves == 2 && s.saved_step == 0);
-    CHECK(same_bytes(values, want, count * sizeof *values));
-    s.stop_at = 2;
-    CHECK_ERR(run_steps(values, count, training, &s, (omm_bytes){0}, compute), OMM_ERR_CANCELLED);
-    CHECK_EQ(s.saves, 3);
-    s.stop_at = 0;
+    three_steps_open(&t, &options, compute);
+    t.s.is_full = true;
+    CHECK_OK(run_again(&t, (omm_bytes){0}, compute));
+    CHECK(t.s.saves == 2 && t.s.saved_step == 0);
+    CHECK(came_there(&t));
+    t.s.stop_at = 2;
+    CHECK_ERR(run_again(&t, (omm_bytes){0}, compute), OMM_ERR_CANCELLED);
+    CHECK_EQ(t.s.saves, 3);
+    t.s.stop_at = 0;
     omm_sync_failed("some file");
-    CHECK_ERR(run_steps(values, count, training, &s, (omm_bytes){0}, compute), OMM_ERR_IO);
-    CHECK_EQ(s.saves, 1);
+    CHECK_ERR(run_again(&t, (omm_bytes){0}, compute), OMM_ERR_IO);
+    CHECK_EQ(t.s.saves, 1);
     omm_sync_forget();
-    omm_buf_fini(&s.checkpoint);
-    omm_free(want);
-    omm_free(values);
-    omm_buf_fini(&recipe);
-    omm_training_close(training);
+    three_steps_close(&t);
 }
 
 /* After so many steps each, but not after the last, whose result is there at once. */

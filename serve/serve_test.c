@@ -723,25 +723,9 @@ static void test_key(served *s) {
 
 /* ---- who goes away, and who comes too many --------------------------------------------------- */
 
-/* A number of /metrics. */
-static double metric(unsigned port, const char *name) {
-    answer a;
-    const int fd = served_connect(port);
-    static const char request[] = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n" END;
-    served_send(fd, request, sizeof request - 1);
-    served_read(&a, fd);
-    char line[128];
-    snprintf(line, sizeof line, "\nmeshmind_serve_%s ", name);
-    const char *at = strstr(a.body, line);
-    CHECK(at != NULL);
-    const double value = strtod(at + strlen(line), NULL);
-    answer_fini(&a);
-    return value;
-}
-
 static void wait_for(unsigned port, const char *name, double want) {
     double is = 0;
-    for (unsigned i = 0; (is = metric(port, name)) != want; i++) {
+    for (unsigned i = 0; (is = served_metric(port, name)) != want; i++) {
         if (i == 6000) fprintf(stderr, "%s is %g, not %g\n", name, is, want);
         CHECK(i < 6000);
         usleep(10000);
@@ -775,7 +759,8 @@ static void test_gone_constrained(unsigned port) {
 static void test_gone(unsigned port) {
     static const char *const ways[] = {"", ", \"stream\": true"};
     for (unsigned i = 0; i < 4; i++) {
-        const double left = metric(port, "left_total"), drawn = metric(port, "tokens_total");
+        const double left = served_metric(port, "left_total"),
+                     drawn = served_metric(port, "tokens_total");
         const int fd = ask_long(port, ways[i % 2]);
         if (i == 1) served_send(fd, "\r\nGET /", 7); /* hides nothing */
         if (i < 2) wait_for(port, "seats_taken", 4);
@@ -785,7 +770,7 @@ static void test_gone(unsigned port) {
         wait_for(port, "seats_taken", 0);
         wait_for(port, "waiting", 0);
         /* the seats were left, not written to their end */
-        CHECK(metric(port, "tokens_total") - drawn < strtod(LONG_TOKENS, NULL));
+        CHECK(served_metric(port, "tokens_total") - drawn < strtod(LONG_TOKENS, NULL));
     }
 }
 
