@@ -1,6 +1,6 @@
 /* measured/wire.json row by row: whose rows there are, and of a simulation that each node has at least moved what its
- * accepted submissions are made of, and no more adapters than it can have: nothing is lost there, so nothing goes twice.  And that its rounds had no more clients than the
- * scenario selects.
+ * accepted submissions are made of, and no more adapters than it can have: nothing is lost there, so nothing goes twice.  What is
+ * known of simulate alone is seen here: that its rounds had no more clients than the scenario selects, too.
  *
  * Of a coordinator's run no row has a least or a most: a kill takes the counts since the last stage, and chunks that nobody signed
  * are booked on whom they are likely of.  The ledger is none either: it counts as chunks what travels whole, and so a little more than passes. */

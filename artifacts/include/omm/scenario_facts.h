@@ -22,8 +22,7 @@ typedef struct omm_scenario_facts {
     uint32_t audited;                /* submissions that simulate trains again: */
     bool audits_threads, audits_isa; /* with other numbers of threads, by a lower instruction set */
     uint32_t scalar_steps;           /* and the first steps of one in plain C; 0: none */
-    uint32_t
-        select; /* clients that a round of simulate has at most; 0: all; a service may offer it to more */
+    uint32_t select;      /* most clients of a round, but where a service over-selects; 0: all */
     uint32_t accept_min;  /* a round with fewer accepted submissions is void, and no other */
     uint64_t deadline_ms; /* of every offer */
     uint32_t round_items; /* held-out items after each round, if there are so many; 0: all */
